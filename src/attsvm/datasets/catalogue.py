@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.datasets.source import Dataset
 from attsvm.datasets.tables import TABLE_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
+
+_log = logging.getLogger(__name__)
 
 _READING_OPTIONS = (
     *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty", "id", "classes"),
@@ -87,7 +90,9 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         (1444, 64)
     """
     chosen = {name: value for name, value in options.items() if value is not None}
-    return replace(_load(spec, chosen), options=chosen)
+    dataset = replace(_load(spec, chosen), options=chosen)
+    _log.info("%s: %d rows, classes %s", spec, len(dataset), ", ".join(dataset.class_names))
+    return dataset
 
 
 def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
