@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,10 +48,12 @@ def test_a_notebook_shows_its_results_and_is_small(name):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs(name, tmp_path):
+def test_a_notebook_runs(name, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
+    commands = Path(sys.executable).parent  # where `!attsvm` is
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
     stored = texts(notebook)
     place = {"metadata": {"path": str(tmp_path)}}
