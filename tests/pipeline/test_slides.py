@@ -114,6 +114,24 @@ def test_a_second_fit_reads_the_first_and_never_copies_features(run, capsys):
     assert sum(path.stat().st_size for path in run[0].iterdir()) < 200_000
 
 
+def test_pictures_of_slides_stand_beside_their_heatmaps(run, tmp_path, capsys):
+    from PIL import Image
+
+    (tmp_path / "pictures").mkdir()
+    for k in range(24):
+        Image.new("RGB", (900, 600), "white").save(tmp_path / "pictures" / f"s{k}.png")
+    command = ["fit", str(run[1]), "--group", "case_id", "--assumption", "standard", "--quiet"]
+    command += ["--images", str(tmp_path / "pictures")]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == page.count('alt="heatmap of s') == 6
+    for k in range(24):
+        (tmp_path / "pictures" / f"s{k}.png").write_bytes(b"nothing")
+    assert main([*command, "--out", str(tmp_path / "other")]) == 2
+    assert "is no picture" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
