@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -29,13 +28,10 @@ from attsvm.base.printable import name_of
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.datasets.readers import LabelledTexts, TextReading, provenance_of, read_texts
+from attsvm.datasets.sentences import Span, occurrences, words
 from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 Vocabulary = dict[str, int]
-Span = tuple[int, int]
-# Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A
-# line-break tag, common in reviews from the web, matches first and captures nothing.
-_WORD = re.compile(r"<br\s*/?>|([^\W_]+(?:['’\-][^\W_]+)*)", re.IGNORECASE)
 Query = Literal["mean", "constant"]
 
 VIEW_LIMIT = 20_000  # characters of the beginning of a text that a view keeps
@@ -271,22 +267,6 @@ def _spans(numbers: dict[str, int], most: int, content: str) -> list[list[Span]]
         if word in numbers:
             spans_of_word.setdefault(word, []).append(span)
     return list(spans_of_word.values())
-
-
-def words(text: str) -> list[str]:
-    """The words of a text in order, in lower case; ``<br />`` is no word."""
-    return [_plain(word) for word in _WORD.findall(text) if word]
-
-
-def occurrences(text: str) -> Iterator[tuple[str, Span]]:
-    """The words of :func:`words` one by one, each with its characters ``[start, end)``."""
-    for match in _WORD.finditer(text):
-        if match[1]:
-            yield _plain(match[1]), match.span()
-
-
-def _plain(word: str) -> str:
-    return word.lower().replace("’", "'")
 
 
 def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:

@@ -13,7 +13,6 @@ from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.documents import (
     Query,
-    Span,
     check_options,
     encode_bags,
     principal_directions,
@@ -21,6 +20,7 @@ from attsvm.datasets.documents import (
     unit_rows,
 )
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts
+from attsvm.datasets.sentences import Span
 from attsvm.datasets.source import Dataset, Encoded, Learned
 
 
