@@ -74,7 +74,9 @@ def cross_entropy(probabilities, maps):
 
 
 def train_on_maps(data, maps, variant, lr, steps):
-    """The trajectory, and the logarithms of the scales ``(seeds, n)`` that it ends with."""
+    """The trajectory, and what it ends with: the logarithms of the scales, and the probabilities of
+    the tokens that are to be selected, ``(seeds, n)``.
+    """
     model = Attention.cross(
         data,
         lambda outputs: outputs,
@@ -86,9 +88,14 @@ def train_on_maps(data, maps, variant, lr, steps):
     descent = SteepestDescent(model.parameters(), lr=lr, normalize=False)
     records = AtSteps(np.rint(np.geomspace(10, steps, 30)).astype(int).tolist())
     trajectory = train(model, data, descent, steps, records)
+    selected = model.probabilities(data)[..., 0].detach().numpy()
     if variant == WITHOUT:
-        return trajectory, np.zeros(maps.shape[:2])
-    return trajectory, trajectory.parameters["log_scale"][-1, ..., 0] @ FEATURES[variant].T
+        return trajectory, np.zeros(maps.shape[:2]), selected
+    return (
+        trajectory,
+        trajectory.parameters["log_scale"][-1, ..., 0] @ FEATURES[variant].T,
+        selected,
+    )
 
 
 @kit.run(
@@ -120,11 +127,13 @@ def train_pairs(variant, apart, seeds, lr=2.0, steps=1000):
     data, logits = draw_pairs(apart, seeds)
     maps = softmax(logits, axis=-1)
     floor = -(maps * np.log(maps)).sum(axis=-1).mean(axis=-1)
-    trajectory, log_scales = train_on_maps(data, maps, variant, lr, steps)
+    trajectory, log_scales, selected = train_on_maps(data, maps, variant, lr, steps)
     return {
         "step": kit.same(trajectory.steps),
         "excess": (trajectory.loss - floor).T,
         "trained_norm": np.linalg.norm(trajectory.W[-1], axis=(-2, -1)),
+        "selected": selected,
+        "target": maps[..., 0],
         "scale_ratio": np.exp(np.diff(log_scales.reshape(len(maps), PAIRS, 2), axis=-1)[..., 0]),
     }
 
@@ -234,3 +243,36 @@ def price(e, axes):
         kit.band(axes[1], rows["step"][0, 1:], rows["excess"][:, 1:], colour, label=variant)
     axes[1].set(xscale="log", yscale="log", xlabel="step", title="excess loss")
     kit.legend(axes[1])
+
+
+@kit.picture(
+    "Sharpness of the two queries of a pair",
+    "Each variant has dots at two heights; with a temperature of each query they lie on the dashed"
+    " lines of the wanted attention, without one both queries have the same attention in between.",
+    2.8,
+    width=5.2,
+)
+def sharpness(e, axes):
+    """Attention to the token that is to be selected, of all queries of all trials, at a distance of
+    .03: those that want flat and those that want sharp attention. Dashed: what they want.
+    """
+    rows = e.where(part="trained", apart=NEAR)
+    for place, variant in enumerate((WITHOUT, SHARED, FREE)):
+        of_variant = rows.where(variant=variant)
+        for first, colour, label in ((0, kit.TRAINED, "wants flat"), (1, kit.ATTENTION, "sharp")):
+            values = of_variant["selected"][:, first::2]
+            at = [place + 0.25 * (first - 0.5)]
+            kit.dots(
+                axes[0],
+                at,
+                [np.sort(values.ravel())],
+                color=colour,
+                markersize=2,
+                alpha=0.5,
+                label=None if place else label,
+            )
+    for level in np.unique(rows["target"]):
+        axes[0].axhline(level, color=kit.FAINT, linestyle="--", linewidth=0.8)
+    axes[0].set_xticks(range(3), ["W alone", "temperature of a pair", "of each query"])
+    axes[0].set(ylim=(0, 1.05), ylabel="attention to the token")
+    kit.legend(axes[0], loc="lower left")
