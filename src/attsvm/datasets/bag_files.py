@@ -170,7 +170,7 @@ def read_bags(
         table = dict.fromkeys(sorted(files), ("", ""))
     else:
         path = Path(labels)
-        if not path.exists() and (folder / path).exists():
+        if not path.exists() and not path.is_absolute():
             path = folder / path
         table = _read_labels(path, id, label, group, is_labelled)
     paths = {name: _file_of(name, files) for name in table}
