@@ -132,7 +132,7 @@ def test_rows_are_a_file_that_is_mapped_and_states_are_read_by_safetensors(bert,
 
     dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "cache")
     bags = dataset.encode(range(60)).bags
-    assert isinstance(bags.rows, np.memmap)
+    assert isinstance(bags.rows.base, np.memmap)
     assert bags.rows.dtype == np.float16
     arrays = load_file(next((tmp_path / "cache").iterdir()))
     assert arrays["states"].dtype == np.float16
