@@ -18,7 +18,7 @@ from attsvm.datasets.attention_data import AttentionData, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.datasets.queries import table_queries
 
-Kind = Literal["array", "image", "text"]
+Kind = Literal["array", "image", "text", "slide"]
 View = dict[str, Any]
 """How a sequence looks to a person, JSON-ready: the ``view`` of ``examples.json`` in
 ``docs/run-folder.md``.
@@ -88,7 +88,8 @@ class Dataset(Compact):
     Attributes:
         name: short name or file name.
         title: one line for a report.
-        kind: what a token is: a row of numbers, a patch of an image, a word.
+        kind: what a token is: a row of numbers, a patch of an image or of a slide, a
+            word.
         labels: ``(n,)`` positions in ``class_names``, integers, read-only; -1 of rows without a
             label, which only data sets read with ``classes`` have.
         class_names: of two classes or more, as the user writes them; of two the second is the

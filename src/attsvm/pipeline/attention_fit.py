@@ -5,7 +5,7 @@ measured of it, and its pages.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import attention_claims, attention_verdict, check_claims
 from attsvm.report.bags_page import write_bags
 from attsvm.report.page import write_report
+from attsvm.sklearn.bag_classifier import BagClassifier
 from attsvm.sklearn.explaining import check_explained
 from attsvm.sklearn.preparation import check_units
 from attsvm.sklearn.stage import argmax_tokens
@@ -97,6 +98,16 @@ class AttentionFit:
             },
             "words": chosen_words(encoded, tokens, values, dataset.class_names, splits["test"]),
         }
+
+    def classifier(
+        self,
+        model: AttentionModel,
+        data: AttentionData,
+        validation_rows: IntArray,
+        query: Literal["mean", "constant", "first"],
+    ) -> BagClassifier:
+        """The estimator that predicts, of the sequences that were fitted."""
+        return bags_classifier(model.weights, data, validation_rows, query)
 
     def timing(self, model: AttentionModel) -> dict[str, float]:
         """Seconds of the two descents."""

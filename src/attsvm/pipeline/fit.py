@@ -25,7 +25,14 @@ from attsvm.datasets.attention_data import IntArray
 from attsvm.norms import parse_norm
 from attsvm.pipeline.attention_fit import AttentionFit
 from attsvm.pipeline.attention_model import DecisionFunction
+from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
 from attsvm.pipeline.padded import Padded, padded
+from attsvm.pipeline.predictions import (
+    check_predictions_path,
+    prediction_columns,
+    predictions,
+    write_table,
+)
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import sentence, words_sentence
 from attsvm.pipeline.witness_fit import WitnessFit
@@ -77,14 +84,17 @@ def fit_dataset(
         return finished
     started = time.perf_counter()
     fit_rows, test = _split_test(dataset, settings)
-    encoded = padded(dataset, dataset.encode(fit_rows))
+    vectors = dataset.encode(fit_rows)
+    encoded = padded(dataset, vectors)
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
     data = encoded.data.take(fit_rows)
     fit: Any = (WitnessFit if settings.assumption == "standard" else AttentionFit)(settings)
     fit.check(data)  # whatever is refused is refused here
-    files = fit.files(dataset.kind)
+    answers = f"predictions.{settings.predictions_format}"
+    check_predictions_path(folder.parent / answers, must_exist=False)
+    files = [*fit.files(dataset.kind), *MODEL_FILES, answers]
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         started = time.perf_counter()
@@ -108,6 +118,13 @@ def fit_dataset(
         timing |= fit.timing(model)
         results = fit.evaluate(model, run_folder.path, dataset, encoded, splits)
         claims, verdict = fit.judge(results, dataset.kind, splits)
+        classifier = fit.classifier(model, data, validation, vectors.query)
+        save_fitted(run_folder.path, classifier, dataset, vectors)
+        write_table(
+            predictions(classifier, dataset, vectors, splits),
+            prediction_columns(classifier, dataset),
+            run_folder.path / answers,
+        )
         timing["evaluation"] = time.perf_counter() - started
         verdict["words"] = words_sentence(results["words"])
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:

@@ -4,7 +4,7 @@ in its help.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class FitSettings(NamedTuple):
@@ -30,3 +30,4 @@ class FitSettings(NamedTuple):
     solve_seconds: float = 600.0
     saturation: float = 0.99
     merge_duplicates: bool = False
+    predictions_format: Literal["csv", "parquet"] = "csv"

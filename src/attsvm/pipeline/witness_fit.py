@@ -25,6 +25,7 @@ from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import check_claims, witness_claims, witness_verdict
 from attsvm.report.bags_page import PageBags, write_joint_page
 from attsvm.sklearn import Explanation, WitnessSVC
+from attsvm.sklearn.bag_classifier import BagClassifier
 from attsvm.sklearn.preparation import check_units
 from attsvm.sklearn.stage import StageOptions
 
@@ -116,6 +117,12 @@ class WitnessFit:
             "margin": solution_results(model.explanation.solution, model.explanation.hard_status),
             "words": words[1:],  # a text called negative has no witness
         }
+
+    def classifier(
+        self, model: WitnessModel, data: AttentionData, validation_rows: IntArray, query: str
+    ) -> BagClassifier:
+        """The estimator that predicts."""
+        return model.classifier
 
     def timing(self, model: WitnessModel) -> dict[str, float]:
         """Nothing is timed by itself."""

@@ -23,11 +23,9 @@ from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
 from attsvm.report.page import POLICY, document, end_paragraphs
+from attsvm.report.slides_page import CONTENT, slides_document
 from attsvm.report.token_sequences import data_uri
 from attsvm.solvers import MarginSolution
-
-CONTENT = "page.json"
-"""What the page of a fit is drawn from, beside ``run.json``."""
 
 
 @dataclass(frozen=True)
@@ -220,10 +218,11 @@ def write_again(folder: Path) -> Path | None:
     from jinja2 import TemplateError
 
     run, content = read_run(folder), read_json(folder / CONTENT)
-    if (run.get("parameters") or {}).get("assumption") != "standard":
+    is_slides = (run.get("dataset") or {}).get("kind") == "slide"
+    if not is_slides and (run.get("parameters") or {}).get("assumption") != "standard":
         return None
     try:
-        page = _document(content, run)
+        page = slides_document(content, run) if is_slides else _document(content, run)
     except (AttributeError, LookupError, TypeError, ValueError, TemplateError) as error:
         raise InputError(
             f"{name_of(folder / CONTENT)} is not as attsvm fit writes it"
