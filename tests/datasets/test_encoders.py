@@ -15,6 +15,7 @@ from tiny_encoder import save_tiny_bert
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import encoders, load
+from attsvm.datasets.encoder_network import EncoderNetwork
 from attsvm.datasets.encoders import encoder_text
 from attsvm.datasets.sentences import occurrences
 
@@ -290,3 +291,20 @@ def test_minilm_reads_a_word_in_its_sentence(write):
     assert bags.d == 96
     nots = bags[4][0], bags[5][0]
     assert np.linalg.norm(nots[0] - nots[1]) > 0.2  # the same word in two sentences
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+def test_layers_behind_the_one_that_is_read_do_not_run(bert, layer):
+    import torch
+
+    network = EncoderNetwork(str(bert))
+    ran = []
+    for k, module in enumerate(network.model.encoder.layer):
+        module.register_forward_hook(lambda *_, k=k: ran.append(k))
+    pieces = network.sub_words(["the film. dull story", "plot"])
+    network.states(pieces, np.array([0]), [layer])  # tries whether it may stop
+    ran.clear()
+    alone = network.states(pieces, np.array([0, 1]), [layer])[0]
+    assert ran == list(range(layer if layer < 3 else 3))
+    both = network.states(pieces, np.array([0, 1]), [layer, 3])[0]
+    assert torch.equal(alone, both)
