@@ -108,7 +108,7 @@ class FittedRun:
 
     @property
     def kind(self) -> Kind:
-        """What a token of its data is; see :class:`attsvm.datasets.Dataset`."""
+        """Kind of its tokens; see :class:`attsvm.datasets.Dataset`."""
         kind: Kind = self._content["kind"]
         return kind
 

@@ -123,7 +123,7 @@ def fit_slides(
         }
         cards = [
             _card(model, dataset, encoded, int(test[k]), reason, pictures)
-            for k, reason in _shown(model, dataset, encoded.bags, test)
+            for k, reason in _slides_on_page(model, dataset, encoded.bags, test)
         ]
         write_slides(path / "report.html", cards, run)
         return run_folder.finish(run)
@@ -291,7 +291,7 @@ def _calibration(
     return rows
 
 
-def _shown(
+def _slides_on_page(
     model: BagClassifier, dataset: Dataset, bags: Bags, test: IntArray
 ) -> list[tuple[int, str]]:
     """The held-out slides that are drawn, see :func:`attsvm.report.slides_page.slides_to_show`."""
