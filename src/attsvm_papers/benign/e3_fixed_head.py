@@ -53,8 +53,8 @@ def first_step(steps, reached):
 
 
 @kit.run(
-    snr=(0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0),
-    seeds=kit.seeds(20, by=20),
+    snr=(0.25, 0.35, 0.5, 0.7, 1.0, 2.0, 4.0),
+    seeds=kit.seeds(10, by=10),
     quick={"snr": (0.25, 0.7, 4.0), "seeds": 5},
 )
 def run(snr, seeds, n=40, T=8, d=8000, eta=0.1, weak=0.2, steps=6000):

@@ -100,7 +100,7 @@ def train_on_maps(data, maps, variant, lr, steps):
 
 @kit.run(
     distance=(1.0, 0.3, 0.1, 0.03, 0.01, 0.003),
-    seeds=kit.seeds(100, by=50),
+    seeds=kit.seeds(40, by=20),
     quick={"seeds": 10},
     name="shortest",
 )
@@ -119,7 +119,7 @@ def solve_shortest(distance, seeds):
 @kit.run(
     variant=(WITHOUT, FREE, SHARED),
     apart=(NEAR, APART),
-    seeds=kit.seeds(20, by=20, name="trained"),
+    seeds=kit.seeds(10, by=10, name="trained"),
     quick={"trained": 5, "apart": (NEAR,), "steps": 300},
     name="trained",
 )

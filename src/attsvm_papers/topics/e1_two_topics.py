@@ -41,7 +41,7 @@ def measure_inputs(W, topic, rng):
     return np.mean(order), np.mean(shares, axis=0), least
 
 
-@kit.run(shared=(0, 3, 6), seeds=kit.seeds(40, by=20), quick={"seeds": 8})
+@kit.run(shared=(0, 3, 6), seeds=kit.seeds(20, by=20), quick={"seeds": 8})
 def run(shared, seeds, K=14, queries=4, size=6, lr=0.02, steps=800):
     rngs = [np.random.default_rng([92, shared, seed]) for seed in seeds]
     topics = [draw_topics(K, queries, size, shared, rng) for rng in rngs]
