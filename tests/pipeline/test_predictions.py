@@ -135,13 +135,15 @@ def test_parquet_has_the_same_answers(films, tmp_path):
         (["{run}", "{films}", "--out", "new.csv", "--id", "ky"], "did you mean key?"),
         (["{run}", "{bags}", "--out", "new.csv"], "holds vectors, and"),
         (["{run}", "nothing.csv", "--out", "new.csv"], "nothing.csv"),
+        (["{bagrun}", "unit_sphere", "--out", "new.csv"], "has the classes -1 and +1, and"),
+        (["{run}", "{films}", "--out", "new.csv", "--patches", "p.csv"], "was fitted to no slides"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_sentence(
     arguments, message, films, bags, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    names = {"run": films[0], "films": films[1], "bags": bags[1]}
+    names = {"run": films[0], "films": films[1], "bags": bags[1], "bagrun": bags[0]}
     assert main(["predict", *(word.format(**names) for word in arguments)]) == 2
     said = capsys.readouterr().err
     assert message in said
