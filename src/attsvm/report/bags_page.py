@@ -132,6 +132,7 @@ def write_bags(
     bag_ids: ArrayLike | None = None,
     instances: Sequence[str] | ArrayLike | None = None,
     names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     explained: PageExplanation | None = None,
     title: str = "Bags",
 ) -> Path:
@@ -149,6 +150,7 @@ def write_bags(
             :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Without it an
             instance is its position.
         names: ``(n,)`` of the bags; by default their position.
+        class_names: ``(K,)`` of the classes, in the order of the model's; by default its labels.
         explained: what ``model.explain`` says of these bags; the page then shows their support
             instances and the certificate of their margin.
         title: of the page.
@@ -159,7 +161,7 @@ def write_bags(
     bags = as_bags(X, bag_ids)
     labels = bag_labels(y, bags)
     data = X if isinstance(X, AttentionData) else bags  # which keeps its queries
-    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names)
+    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names, class_names)
     explanation = (read, explained) if explained else None
     return write_file(path, _document(_content(read, explanation, title), None))
 
@@ -169,23 +171,22 @@ class PageBags:
     """Bags for :func:`write_joint_page`.
 
     Attributes:
-        data: the bags, with their queries and labels.
+        bags: the bags, with their labels, and queries where they have some.
         instances: texts or images of their instances, see :func:`write_bags`.
         names: of the bags.
-        class_names: of the classes -1 and +1.
+        class_names: of the classes, in the order of the model's.
     """
 
-    data: AttentionData
+    bags: Bags
     instances: Sequence[str] | FloatArray | None
     names: list[str]
     class_names: Sequence[str]
 
     def read(self, model: Any) -> _ModelOfBags:
         """The model's predictions and evidence of these bags."""
-        bags = as_bags(self.data)
-        pictures = _pictures(self.instances, bags)
+        bags, pictures = self.bags, _pictures(self.instances, self.bags)
         return _ModelOfBags(
-            model, self.data, bags, bag_labels(None, bags), pictures, self.names, self.class_names
+            model, bags, bags, bag_labels(None, bags), pictures, self.names, self.class_names
         )
 
 
@@ -282,7 +283,7 @@ class _ModelOfBags:
         labels: ``(n,)``.
         pictures: kind of the instances, and their texts or images.
         names: of the bags.
-        class_names: of two classes.
+        class_names: of the classes.
     """
 
     def __init__(
