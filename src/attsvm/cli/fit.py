@@ -206,10 +206,10 @@ def _print(result: dict[str, Any], folder: Path) -> None:
 
 
 def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
-    """The lines of a table of the words chosen most often, a column for each class."""
+    """The lines of a table of the words that say most, a column for each class."""
     columns = []
     for entry in classes:
-        column = [f"{'chosen for ' + entry['class']:<24.24} times  right"]
+        column = [f"{'says most for ' + entry['class']:<24.24} times  right"]
         for row in entry["words"][:most]:
             right = "-" if row["right"] is None else f"{row['right']:.0%}"
             column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")

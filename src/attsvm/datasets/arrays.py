@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest, load_arrays, opened
@@ -18,10 +19,10 @@ from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 
 def array(path: str | Path) -> Dataset:
-    """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``,
-    ``mask``), or of an ``.npz`` file of bags. Such a file has rows ``X`` of shape ``(N, d)``, the
-    bag of each row in ``groups``, and one label per bag in ``y``, in the order in which bags first
-    appear.
+    """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y`` of any two classes or
+    more, optional ``Z``, ``mask``), or of an ``.npz`` file of bags. Such a file has rows ``X`` of
+    shape ``(N, d)``, the bag of each row in ``groups``, and one label per bag in ``y``, in the
+    order in which bags first appear.
 
     Raises:
         InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.datasets.bags.as_bags`
@@ -38,7 +39,12 @@ def array(path: str | Path) -> Dataset:
     path = Path(path)
     if _has_groups(path):
         return _grouped(path)
-    data, extras = AttentionData.read(path)
+    arrays = load_arrays(path)
+    classes, positions = np.unique(arrays.get("y", np.zeros(0)), return_inverse=True)
+    has_classes = len(classes) > 1 and "y" in arrays and arrays["y"].ndim == 1
+    if has_classes and not _missing_labels(arrays["y"]):
+        arrays["y"] = np.where(positions % 2 == 1, 1.0, -1.0)  # of any classes: to be checked alike
+    data, extras = AttentionData.from_arrays(path, arrays)
     if data.batch_shape:
         raise InputError(
             f"{path} holds instances with leading axes {data.batch_shape}; save one of them as X of"
@@ -51,7 +57,10 @@ def array(path: str | Path) -> Dataset:
         "further_arrays": sorted(extras),
     }
     name = name_of(path.name)
-    return from_data(data, name, f"Sequences of {name}", provenance)
+    dataset = from_data(data, name, f"Sequences of {name}", provenance)
+    if not has_classes:
+        return dataset
+    return replace(dataset, labels=positions, class_names=class_names(classes))
 
 
 def from_data(
@@ -72,6 +81,20 @@ def from_data(
     return Dataset(
         name, title, "array", labels, ("-1", "+1"), provenance, list(notes or []), encode
     )
+
+
+def class_names(classes: NDArray[Any]) -> tuple[str, ...]:
+    """``(K,)`` labels as people write them: whole numbers without a point, signs where there are
+    two.
+    """
+    if classes.dtype.kind not in "iuf":
+        return tuple(map(str, classes))
+    form = "{:+g}" if classes.tolist() == [-1, 1] else "{:g}"
+    return tuple(map(form.format, classes))
+
+
+def _missing_labels(y: NDArray[Any]) -> bool:
+    return bool(y.dtype.kind == "f" and not np.isfinite(y).all())
 
 
 def array_view(positions: IntArray) -> View:
@@ -113,7 +136,7 @@ def _grouped(path: Path) -> Dataset:
         f"Bags of {name}",
         "array",
         positions,
-        tuple(map(str, classes)),
+        class_names(classes),
         {"source": name_of(path), "sha256": digest(path), "rows": bags.n},
         [],
         encode,

@@ -115,8 +115,8 @@ def fit_dataset(
         started = time.perf_counter()
         results = _evaluate(run, model, settings, run_folder.path)
         is_standard = settings.assumption == "standard"
-        statements = witness_claims(results) if is_standard else attention_claims(results)
-        claims = check_claims(statements, results, len(run.test))
+        stated = witness_claims if is_standard else attention_claims
+        claims = check_claims(stated(results, len(run.test)), results, len(run.test))
         judge = witness_verdict if is_standard else attention_verdict
         verdict = judge(results, claims, dataset.kind, run.classes)
         timing["evaluation"] = time.perf_counter() - started
@@ -162,7 +162,7 @@ def _evaluate(run: RunData, model: RunModel, settings: FitSettings, folder: Path
     predictor = model.estimator.predictor_
     training: dict[str, Any] = {
         "penalty": predictor.penalty,
-        "attention_ratio": predictor.ratio,
+        "uniform_attention": predictor.ratio == np.inf,
         "calibration": model.estimator.calibration_,
         "class_weight": settings.class_weight,
         "beats_chance": model.beats_chance,

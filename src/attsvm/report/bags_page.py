@@ -22,7 +22,7 @@ from attsvm.base.printable import name_of
 from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
-from attsvm.report.page import POLICY, document, end_paragraphs
+from attsvm.report.page import POLICY, document, end_paragraphs, has_unequal_classes
 from attsvm.report.token_sequences import data_uri
 from attsvm.solvers import MarginSolution
 
@@ -268,6 +268,7 @@ def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
         run=run,
         accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),
         words=results.get("words") or [],
+        unequal=has_unequal_classes(run["dataset"]) if run else False,
         ends=end_paragraphs(run["verdict"].get("ends")) if run else [],
         **content,
     )

@@ -159,7 +159,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         ends=end_paragraphs(run.at("verdict.ends")),
         errors=[group for group in groups if group.name == "wrong"],
         groups=[group for group in groups if group.name != "wrong"],
-        unequal=has_unequal_classes(run),
+        unequal=has_unequal_classes(run.at("dataset") or {}),
         shown=token_sequences.SHOWN,
         peak=token_sequences.peak(run),
         constraints=constraints(run),
@@ -172,11 +172,11 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     )
 
 
-def has_unequal_classes(run: Run) -> bool:
-    """Whether recall by class says more than accuracy: there are more than two classes, or one of
-    them is named most often in six of ten sequences.
+def has_unequal_classes(dataset: dict[str, Any]) -> bool:
+    """Whether recall by class says more than accuracy: there are more than two classes, or six of
+    ten held-out sequences are of one.
     """
-    counts = run.at("dataset.class_counts.test") or []
+    counts = (dataset.get("class_counts") or {}).get("test") or []
     return len(counts) > 2 or (len(counts) == 2 and max(counts) >= 0.6 * sum(counts))
 
 
