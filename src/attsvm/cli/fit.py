@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import escaped, name_of
@@ -25,6 +25,10 @@ from attsvm.cli.arguments import (
 )
 from attsvm.cli.output import show, show_json, tell
 from attsvm.pipeline.settings import FitSettings
+
+if TYPE_CHECKING:
+    from attsvm.base.progress import ProgressBars
+    from attsvm.datasets import Dataset
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
@@ -110,6 +114,18 @@ def add_parser(commands: Any) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
     output.add_argument(
+        "--images",
+        type=Path,
+        metavar="FOLDER",
+        help="pictures of slides, named like them, which the page shows beside heatmaps",
+    )
+    output.add_argument(
+        "--predictions-format",
+        choices=("csv", "parquet"),
+        default=defaults.predictions_format,
+        help="of the answers for each row, predictions.csv in the run folder (default csv)",
+    )
+    output.add_argument(
         "--overwrite", action="store_true", help="delete the files of another run in DIR"
     )
     output.add_argument(
@@ -119,7 +135,6 @@ def add_parser(commands: Any) -> None:
         metavar="S",
         help="time between two writes of unfinished work (default 5)",
     )
-    output.add_argument("--quiet", action="store_true", help="no progress bars")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -128,17 +143,19 @@ def run(options: argparse.Namespace) -> int:
     """Fit, then print the verdict or the JSON."""
     from attsvm.base.progress import ProgressBars
     from attsvm.datasets import load
+    from attsvm.datasets.catalogue import kind_of_data
     from attsvm.norms import parse_norm
     from attsvm.pipeline.fit import fit_dataset
 
     norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
-    if options.assumption == "standard":
+    if options.assumption == "standard" or kind_of_data(options.data) == "slide":
         _refuse_training(options)
     folder: Path = options.out or default_folder(options.data)
     settings = FitSettings(
         assumption=options.assumption,
         norm=norm,
         class_weight=options.class_weight,
+        predictions_format=options.predictions_format,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
     bars: contextlib.AbstractContextManager[ProgressBars | None] = (
@@ -149,6 +166,8 @@ def run(options: argparse.Namespace) -> int:
         if options.encoder is not None:
             load_options |= {"cache": folder.parent / ".encoded", "progress": progress}
         dataset = load(options.data, **load_options)
+        if dataset.kind == "slide":
+            return _fit_slides(options, dataset, settings, folder, progress)
         result = fit_dataset(
             dataset,
             settings,
@@ -156,11 +175,7 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=progress,
-            command_line=(
-                options.command_line
-                if options.out
-                else f"{options.command_line} --out {shlex.quote(name_of(folder))}"
-            ),
+            command_line=_command_line(options, folder),
             first=None if options.quiet else _print_first_accuracy,
         )
     if options.json:
@@ -170,12 +185,48 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result["results"]["margin"]["status"] == "optimal" else 3
 
 
+def _fit_slides(
+    options: argparse.Namespace,
+    dataset: Dataset,
+    settings: FitSettings,
+    folder: Path,
+    progress: ProgressBars | None,
+) -> int:
+    """Fit to bags in files, then print the verdict or the JSON."""
+    from attsvm.pipeline.slides import fit_slides
+
+    result = fit_slides(
+        dataset,
+        settings,
+        folder,
+        overwrite=options.overwrite,
+        progress=progress,
+        command_line=_command_line(options, folder),
+        images=options.images,
+    )
+    if options.json:
+        show_json(result)
+        return 0
+    show(result["verdict"]["headline"])
+    for sentence in result["verdict"]["sentences"]:
+        show(f"  {sentence}")
+    show(f"report: {folder / 'report.html'}")
+    return 0
+
+
+def _command_line(options: argparse.Namespace, folder: Path) -> str:
+    """The command with the folder that it writes to."""
+    line = str(options.command_line)
+    return line if options.out else f"{line} --out {shlex.quote(name_of(folder))}"
+
+
 def _refuse_training(options: argparse.Namespace) -> None:
     """Refuse options of stages that the standard assumption does not have."""
     for name in ("selection_steps", "lr", "records"):
         if getattr(options, name) != getattr(FitSettings(), name):
             raise InputError(
-                f"{_option(name)} belongs to the descent of --assumption collective; leave it out"
+                f"{_option(name)} belongs to the descent of --assumption collective, which slides"
+                " do not have; leave it out"
             )
 
 

@@ -18,8 +18,15 @@ from attsvm.base.store.run_folder import FORMAT
 from attsvm.datasets import Dataset
 from attsvm.norms import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
 from attsvm.pipeline.model import RunData, RunModel, arranged, check_fit, explained, fitted
 from attsvm.pipeline.pages import write_bag_page, write_witness_page
+from attsvm.pipeline.predictions import (
+    check_predictions_path,
+    prediction_columns,
+    predictions,
+    write_table,
+)
 from attsvm.pipeline.results import (
     AttentionTheory,
     attention_theory,
@@ -97,7 +104,9 @@ def fit_dataset(
     started = time.perf_counter()
     run = arranged(dataset, settings)
     check_fit(run, settings)
-    files = _files(settings, dataset.kind)
+    answers = f"predictions.{settings.predictions_format}"
+    check_predictions_path(folder.parent / answers, must_exist=False)
+    files = [*_files(settings, dataset.kind), *MODEL_FILES, answers]
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         # 2: the estimator
@@ -119,6 +128,12 @@ def fit_dataset(
         claims = check_claims(stated(results, len(run.test)), results, len(run.test))
         judge = witness_verdict if is_standard else attention_verdict
         verdict = judge(results, claims, dataset.kind, run.classes)
+        save_fitted(run_folder.path, estimator, dataset, run.encoded)
+        write_table(
+            predictions(estimator, dataset, run.encoded, {"train": run.train, "test": run.test}),
+            prediction_columns(estimator, dataset),
+            run_folder.path / answers,
+        )
         timing["evaluation"] = time.perf_counter() - started
         verdict["words"] = words_sentence(results["words"])
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:

@@ -4,7 +4,7 @@ in its help.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class FitSettings(NamedTuple):
@@ -26,3 +26,4 @@ class FitSettings(NamedTuple):
     slack: float = 1.0
     solve_seconds: float = 600.0
     saturation: float = 0.99
+    predictions_format: Literal["csv", "parquet"] = "csv"

@@ -320,10 +320,24 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
         values (softmax of three classes or more); the slope is fitted to bags left out.
         """
-        values = self.calibration_ * self._read(X, bag_ids)[1].values
-        if values.shape[1] == 1:
-            values = np.hstack([np.zeros_like(values), values])
-        return softmax_rows(values)
+        return self.probabilities(self._read(X, bag_ids)[1].values)
+
+    def probabilities(self, values: FloatArray) -> FloatArray:
+        """``(n, K)`` probabilities of ``(n, C)`` decision values; see :meth:`predict_proba`."""
+        scaled = self.calibration_ * values
+        if scaled.shape[1] == 1:
+            scaled = np.hstack([np.zeros_like(scaled), scaled])
+        return softmax_rows(scaled)
+
+    def readings(
+        self, X: Any, *, bag_ids: ArrayLike | None = None
+    ) -> Iterator[tuple[IntArray, Bags, Layer, Reading]]:
+        """Positions of a few bags, these bags in memory, the model and what it sees in them; all
+        bags in turn, so that nothing of their size is ever held.
+        """
+        layer = self._layer()
+        for positions, bags, queries in self._blocks(X, bag_ids):
+            yield positions, bags, layer, layer.read(bags.rows, bags.offsets, queries)
 
     def score(
         self,
