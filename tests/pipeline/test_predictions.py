@@ -11,7 +11,7 @@ from attsvm.cli import main
 from attsvm.datasets import planted_witnesses
 from attsvm.pipeline.predictions import write_table
 
-QUICK = ["--quiet", "--steps", "100", "--joint-steps", "30"]
+QUICK = ["--quiet", "--steps", "100"]
 
 
 def _read(path):
@@ -37,7 +37,7 @@ def films(tmp_path_factory):
         rows.append([f"=r{k}", " ".join([*filler, rng.choice(words[label])]), label])
     path = _write(home / "films.csv", ["key", "text", "label"], rows)
     command = ["fit", str(path), "--id", "key", "--dimension", "4", "--out", str(home / "run")]
-    assert main([*command, *QUICK, "--merge-duplicates"]) in (0, 3)
+    assert main([*command, *QUICK]) in (0, 3)
     return home / "run", path
 
 
@@ -57,7 +57,7 @@ def test_every_row_of_every_split_is_answered(films):
     answers = _read(films[0] / "predictions.csv")
     run = json.loads((films[0] / "run.json").read_text())
     assert [int(row["row"]) for row in answers] == list(range(1, 81))
-    for split in ("train", "validation", "test"):
+    for split in ("train", "test"):
         assert sum(row["split"] == split for row in answers) == run["dataset"][f"n_{split}"]
     texts = _read(films[1])
     for answer, row in zip(answers, texts, strict=True):
