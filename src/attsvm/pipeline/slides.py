@@ -62,7 +62,8 @@ def fit_slides(
 
     Args:
         dataset: of kind ``slide``.
-        settings: of which assumption, seed, ``test_size`` and ``predictions_format`` count.
+        settings: of which assumption, seed, ``test_size``, ``class_weight`` and
+            ``predictions_format`` count.
         folder: the run folder.
         overwrite: throw away another run that lies in the folder.
         progress: called with stage, steps done, steps in all.
@@ -97,7 +98,11 @@ def fit_slides(
         path = run_folder.path
         # 2: the classifier
         estimator = WitnessSVC if settings.assumption == "standard" else AttentionSVC
-        model = estimator(random_state=settings.seed, progress=progress)
+        model = estimator(
+            class_weight=settings.class_weight,  # type: ignore[arg-type]
+            random_state=settings.seed,
+            progress=progress,
+        )
         model.fit(encoded.bags.take(train), dataset.labels[train])
         timing = {"fit": time.perf_counter() - started}
         save_fitted(path, model, dataset, encoded)
