@@ -120,11 +120,8 @@ def test_new_texts_are_read_by_the_encoder_of_the_fit_alone(fitted, tmp_path, ca
 def test_sentences_are_what_decides(fitted, tmp_path, capsys):
     pytest.importorskip("syntok", reason="syntok is not installed")
     rows = [
-        [
-            f"Some {['air', 'bat'][k % 3 == 0]}. {['Calm', 'Alarm'][k % 2]}! No {['cap', 'dog'][k % 5 == 0]}.",
-            k % 2,
-        ]
-        for k in range(40)
+        [f"Some {first}. {['Calm', 'Alarm'][k % 2]}! No {last}.", k % 2]
+        for k, (first, last) in enumerate([("air", "cap"), ("bat", "cap"), ("air", "dog")] * 14)
     ]
     data = tmp_path / "notes.csv"
     with data.open("w", newline="", encoding="utf-8") as file:
