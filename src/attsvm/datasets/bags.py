@@ -172,7 +172,8 @@ class Bags:
         mask = np.arange(int(self.lengths.max())) < self.lengths[:, None]
         tokens = np.zeros((*mask.shape, self.d))
         tokens[mask] = np.asarray(self.rows)
-        return AttentionData(given_away(tokens), labels, self.queries, mask)  # type: ignore[arg-type]
+        tokens = given_away(tokens)
+        return AttentionData(tokens, labels, self.queries, mask)  # type: ignore[arg-type]
 
 
 def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
