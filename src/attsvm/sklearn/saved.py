@@ -122,8 +122,8 @@ def save_classifier(model: BagClassifier, folder: str | Path) -> Path:
 
 
 def load_classifier(folder: str | Path) -> BagClassifier:
-    """The fitted classifier that :func:`save_classifier` wrote: its predictions are those of the saved
-    one, bit for bit on the same machine.
+    """The fitted classifier that :func:`save_classifier` wrote: its predictions are those of the
+    saved one, bit for bit on the same machine.
 
     Args:
         folder: of ``model.safetensors`` and ``model.json``; a run folder of ``attsvm fit`` is one.
