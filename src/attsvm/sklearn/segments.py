@@ -107,14 +107,20 @@ def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArr
     return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
 
 
-def outer_sum(
-    shares: FloatArray, rows: FloatArray, queries: FloatArray, offsets: IntArray
-) -> FloatArray:
-    r"""``(d, d_z)``: :math:`\sum_{it}s_{it}\,x_{it}z_i^\top` for ``(N,)`` shares."""
-    if queries.shape[1] == 1:
-        each = np.repeat(queries[:, 0], np.diff(offsets))
-        return np.asarray((rows.T @ (shares * each))[:, None])
-    return np.asarray(sums(shares[:, None] * rows, offsets).T @ queries)
+def bag_products(rows: FloatArray, factors: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N, columns)``: the rows of each bag times its factor ``(n, d, columns)``."""
+    products = np.empty((len(rows), factors.shape[2]), np.result_type(rows, factors))
+    for factor, start, stop in zip(factors, offsets, offsets[1:], strict=False):
+        np.matmul(rows[start:stop], factor, out=products[start:stop])
+    return products
+
+
+def bag_moments(rows: FloatArray, shares: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, d, columns)``: the sum of the rows of each bag, as often as ``(N, columns)`` say."""
+    moments = np.empty((len(offsets) - 1, rows.shape[1], shares.shape[1]), shares.dtype)
+    for moment, start, stop in zip(moments, offsets, offsets[1:], strict=False):
+        np.matmul(rows[start:stop].T, shares[start:stop], out=moment)
+    return moments
 
 
 _FEW = 6  # columns
