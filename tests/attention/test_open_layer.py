@@ -279,7 +279,16 @@ REFUSALS: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (V, {"values": np.full((4, 5, 6), np.nan)}, "values holds a value that is not finite"),
     (V, {"keys": torch.ones(4, 5, 3, requires_grad=True)}, "keys asks for gradients"),
-    (V, {"keys": nn.Linear(6, 3).double()}, "keys is a module, which would not be trained"),
+    (
+        V,
+        {"keys": nn.Linear(6, 3)},
+        "the module of keys fails on tokens of torch.float64",
+    ),
+    (
+        V,
+        {"values": nn.Flatten(start_dim=0)},
+        r"the module of values gives torch.float64 of shape \(.*give features",
+    ),
     (V, {"similarity": lambda q, k: q}, r"similarity gives \(4, 6\).*of shape \(4, 5\)"),
 ]
 

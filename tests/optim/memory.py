@@ -109,7 +109,7 @@ def sequences_pass(draw: np.random.Generator, spoil: Callable[[Array], Array]) -
     elif which == 1:
         matrix_loss(matrix, readout, True, bad, loss).sum().backward()
     else:
-        attend(query_logits(moved, bad), bad.values, bad.mask).sum().backward()
+        attend(query_logits(moved, bad.keys), bad.values, bad.mask).sum().backward()
 
 
 def descents(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:

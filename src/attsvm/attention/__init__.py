@@ -2,6 +2,7 @@
 
 from attsvm.attention.attention import Attention, FactoredAttention
 from attsvm.attention.decision_heads import LambdaHead, LinearHead, MLPHead, VectorHead
+from attsvm.attention.embeddings import WordEmbeddings
 from attsvm.attention.losses import Exponential, FunctionLoss, Linear, Logistic, LogScale, Loss
 from attsvm.attention.sequences import Inputs, Sequences
 from attsvm.attention.softmax import Selection, attend, select
@@ -22,6 +23,7 @@ __all__ = [
     "Selection",
     "Sequences",
     "VectorHead",
+    "WordEmbeddings",
     "attend",
     "select",
 ]

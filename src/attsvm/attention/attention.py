@@ -26,7 +26,14 @@ from attsvm.attention.losses import (
     target_loss,
 )
 from attsvm.attention.overriding import form_of, linear_head, overridden
-from attsvm.attention.sequences import Features, Inputs, Sequences, as_targets, with_unit_queries
+from attsvm.attention.sequences import (
+    Features,
+    Inputs,
+    Sequences,
+    as_targets,
+    module_features,
+    with_unit_queries,
+)
 from attsvm.attention.softmax import Selection, attend, query_logits, select
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData
@@ -58,6 +65,8 @@ class Attention(nn.Module):
         penalty: :math:`\lambda` of the penalty :math:`\lambda\sum\|\theta\|_F^2` over the attention
             parameters, a number or ``(runs,)``.
         inputs: how data is read: keys, values, targets, prompt.
+        key_module, value_module: what makes keys and values of tokens, trained when the optimizer
+            has its parameters; None where keys and values are fixed.
         similarity: what makes logits of moved queries and keys; None for their product.
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines*, the model with weights W.
@@ -92,6 +101,8 @@ class Attention(nn.Module):
         self.objective: Any = Logistic() if objective is None else objective
         self.penalty = np.asarray(penalty, dtype=np.float64)
         self.inputs = Inputs() if inputs is None else inputs
+        self.key_module = self.inputs.modules.get("keys")
+        self.value_module = self.inputs.modules.get("values")
         self.similarity = similarity
         self._names = tuple(weights)
 
@@ -150,8 +161,9 @@ class Attention(nn.Module):
                 log space, whatever the size of the loss gradient. A number, or one per run.
             keys: what the moved queries are compared with: a matrix ``(d_k, d_x)`` that maps tokens
                 to keys, the keys themselves ``([runs,] n, T, d_k)``, or a function of the data that
-                gives them (rotated by their positions, say). They are not trained. The tokens when
-                left out.
+                gives them (rotated by their positions, say), none of them trained; or a module
+                of float64 from tokens ``([runs,] n, T, d_x)`` to keys, such as
+                :class:`~attsvm.attention.WordEmbeddings`, which is. The tokens when left out.
             values: what attention averages, given in the same ways, with ``d_v`` features.
             similarity: a function written in torch of moved queries ``([runs,] n, d_k)`` and keys
                 ``([runs,] n, T, d_k)`` that gives logits ``([runs,] n, T)``; their product when
@@ -173,7 +185,7 @@ class Attention(nn.Module):
             values,
             targets=None if targets is None else as_targets(targets, data, loss == "cross_entropy"),
         )
-        width = inputs.valued(data).d_x
+        width = inputs.value_width(data)
         common: dict[str, Any] = {
             "head": as_head(head, intercept, lead, width, train_head, has_targets),
             "runs": lead[0] if lead else None,
@@ -283,13 +295,15 @@ class Attention(nn.Module):
 
     def logits(self, data: AttentionData | Sequences) -> Tensor:
         r"""``([runs], n, T)``: :math:`a_{it}=k_{it}^\top Wz_i`, measured from their mean over the
-        sequence, or what ``similarity`` gives; what hidden tokens hold is not read.
+        sequence unless keys are trained, or what ``similarity`` gives; what hidden tokens hold is
+        not read.
         """
         sequences = self.sequences(data)
         moved = self.moved(sequences.queries)
+        keys = module_features("keys", self.key_module, sequences.keys)
         if self.similarity is None:
-            return query_logits(moved, sequences)
-        logits: Any = self.similarity(moved, sequences.keys)
+            return query_logits(moved, keys)
+        logits: Any = self.similarity(moved, keys)
         shape = (*moved.shape[:-1], sequences.mask.shape[-1])
         if not isinstance(logits, Tensor) or logits.shape != shape:
             raise InputError(
@@ -315,10 +329,11 @@ class Attention(nn.Module):
     def outputs(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
         """``([runs], n, d_v)``: attention outputs; ``scale`` as in :func:`attend`."""
         sequences = self.sequences(data)
+        values = module_features("values", self.value_module, sequences.values)
         if overridden(self) & {"selection", "probabilities"}:
             shares = self.probabilities(sequences)
-            return (shares[..., None, :] @ sequences.values)[..., 0, :]
-        return attend(self.logits(sequences), sequences.values, sequences.mask, scale)
+            return (shares[..., None, :] @ values)[..., 0, :]
+        return attend(self.logits(sequences), values, sequences.mask, scale)
 
     def forward(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
         """``([runs], n)``: decision values of soft attention; ``([runs], n, C)`` of a head with
@@ -343,16 +358,22 @@ class Attention(nn.Module):
                 ones.
 
         Raises:
-            InputError: a ``scale`` for a subclass that overrides what decides its values, whose
-                gradients have no such factor; a subclass that overrides ``sequences``; targets of
-                other data.
+            InputError: a ``scale`` for trained keys or values, or for a subclass that overrides
+                what decides its values, whose gradients have no such factor; a subclass that
+                overrides ``sequences``; targets of other data.
         """
         if names := overridden(self):
             self._refuse_overridden(names, scale)
+        trains_features = bool(self.inputs.modules)
+        if trains_features and scale is not None:
+            raise InputError(
+                "keys or values are trained, so the gradients cannot be rescaled; call loss(data)"
+                " without scale"
+            )
         sequences = self.sequences(data)
         has_targets = self.inputs.targets is not None
         # attention, linear head and loss of a margin have one exact pass
-        is_plain = not (names or has_targets or self.similarity is not None)
+        is_plain = not (names or has_targets or trains_features or self.similarity is not None)
         head = linear_head(self) if is_plain else None
         if head is not None and type(self.objective).__call__ is Loss.__call__:
             loss = self._linear_loss(sequences, head.readout, head.has_intercept, scale)
@@ -447,14 +468,16 @@ class Attention(nn.Module):
         # the gradient of what the head gains, with respect to the outputs
         with torch.enable_grad():
             outputs = outputs.detach().requires_grad_()
-            values = self._read(outputs)
+            decisions = self._read(outputs)
             if self.inputs.targets is None:
-                gain = (sequences.labels * values).sum()
+                gain = (sequences.labels * decisions).sum()
             else:
                 count = sequences.mask.shape[-2]
-                gain = -count * self._loss_of_targets(values, sequences, None).sum()
+                gain = -count * self._loss_of_targets(decisions, sequences, None).sum()
             (slope,) = torch.autograd.grad(gain, outputs)
-        scores: Tensor = (slope[..., None, :] @ sequences.values.mT)[..., 0, :]
+        with torch.no_grad():
+            values = module_features("values", self.value_module, sequences.values)
+        scores: Tensor = (slope[..., None, :] @ values.mT)[..., 0, :]
         return scores.masked_fill(~sequences.mask, -torch.inf)
 
 

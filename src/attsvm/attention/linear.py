@@ -179,7 +179,7 @@ class _TorchLoss(_LossFunction):
     ) -> Tensor:
         # 1. attention relative to the winner
         tokens, labels = sequences.values, sequences.labels
-        selection = select(query_logits(moved, sequences), sequences.mask)
+        selection = select(query_logits(moved, sequences.keys), sequences.mask)
         log_s, s, winner = (
             selection.log_probability,
             selection.probability,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attsvm import native
 from attsvm.base.errors import InputError
+from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import (
     AttentionData,
     FloatArray,
@@ -21,9 +22,9 @@ from attsvm.datasets.attention_data import (
     real_array,
 )
 
-Features = ArrayLike | Callable[[AttentionData], ArrayLike]
-"""Keys or values: a matrix that maps tokens to them, the array of all, or a function of the data
-that gives it.
+Features = ArrayLike | Callable[[AttentionData], ArrayLike] | nn.Module
+"""Keys or values: a matrix that maps tokens to them, the array of all, a function of the data that
+gives it, or a module that maps tokens to them and is trained.
 """
 
 
@@ -35,9 +36,10 @@ class Sequences:
     mean: a large common part then costs no digits.
 
     Attributes:
-        values: ``(..., n, T, d_v)``, what attention averages.
+        values: ``(..., n, T, d_v)``, what attention averages; the tokens where a module makes
+            values of them.
         keys: ``(..., n, T, d_k)``, less the mean of their sequence; as they are for a model with a
-            ``similarity`` of its own.
+            ``similarity`` of its own; the tokens where a module makes keys of them.
         queries: ``(..., n, d_z)``.
         labels: ``(..., n)``.
         mask: ``(..., n, T)``, which tokens a query sees.
@@ -70,8 +72,9 @@ class Inputs:
     """How a model reads data.
 
     Attributes:
-        keys: a matrix ``(d_k, d_x)`` that maps tokens to keys, an array ``(..., n, T, d_k)``, or a
-            function of the data that gives such an array; the tokens themselves when left out.
+        keys: a matrix ``(d_k, d_x)`` that maps tokens to keys, an array ``(..., n, T, d_k)``, a
+            function of the data that gives such an array, or a module that maps tokens to keys;
+            the tokens themselves when left out.
         values: the same, with ``d_v`` features.
         prompt: whether one prompt takes the place of the queries, which then are ones.
         targets: ``(..., n)`` or ``(..., n, C)``; None where labels play that part.
@@ -97,6 +100,12 @@ class Inputs:
         """
         return _featured_data("keys", self.keys, data)
 
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """The modules among keys and values, by these names."""
+        features = {"keys": self.keys, "values": self.values}
+        return {name: value for name, value in features.items() if isinstance(value, nn.Module)}
+
     def valued(self, data: AttentionData) -> AttentionData:
         """Data whose tokens are the values.
 
@@ -108,8 +117,12 @@ class Inputs:
 
     def dimensions(self, data: AttentionData) -> tuple[int, int]:
         """``(d_k, d_z)``: the shape of the combined weights."""
-        keyed, matrix = self.keyed(data)
+        keyed, matrix = self.keyed(_first_token(data) if "keys" in self.modules else data)
         return keyed.d_x if matrix is None else len(matrix), 1 if self.prompt else data.d_z
+
+    def value_width(self, data: AttentionData) -> int:
+        """``d_v``: features of a value."""
+        return self.valued(_first_token(data) if "values" in self.modules else data).d_x
 
     def arrays(self, data: AttentionData) -> list[NDArray[Any]]:
         """Keys, values and targets that the data are read with beside themselves."""
@@ -136,11 +149,18 @@ class Inputs:
             kind = like.dtype if array.dtype.kind == "f" else None
             return torch.tensor(array, dtype=kind, device=like.device)
 
-        keyed, matrix = self.keyed(data)
-        keys = centred_tokens(keyed) if centred else keyed.tokens
+        # a module makes features of the tokens themselves, anew whenever they are needed
+        modules = self.modules
+        raw = replace(
+            self,
+            keys=None if "keys" in modules else self.keys,
+            values=None if "values" in modules else self.values,
+        )
+        keyed, matrix = raw.keyed(data)
+        keys = centred_tokens(keyed) if centred and "keys" not in modules else keyed.tokens
         fits = self.targets is not None and _target_axes(self.targets, data) is not None
         return Sequences(
-            tensor(self.valued(data).tokens),
+            tensor(raw.valued(data).tokens),
             tensor(keys if matrix is None else mapped(keys, matrix)),
             tensor(np.ones((*data.labels.shape, 1)) if self.prompt else data.queries),
             tensor(data.labels),
@@ -160,6 +180,47 @@ def mapped(tokens: FloatArray, matrix: FloatArray) -> FloatArray:
 def with_tokens(data: AttentionData, tokens: FloatArray) -> AttentionData:
     """Data with the labels, queries and mask of ``data`` and these tokens."""
     return AttentionData(tokens, data.labels, data.queries, data.mask)
+
+
+def module_features(name: str, module: nn.Module | None, tokens: Tensor) -> Tensor:
+    """Keys or values ``(..., n, T, d)`` that a module makes of tokens ``(..., n, T, d_x)``; the
+    tokens themselves without one.
+
+    Raises:
+        InputError: a module that fails, or features of another shape or precision.
+    """
+    if module is None:
+        return tokens
+    try:
+        features: Any = module(tokens)
+    except RuntimeError as error:
+        raise InputError(
+            f"the module of {name} fails on tokens of {tokens.dtype} and shape"
+            f" {tuple(tokens.shape)}: {error}; the layer works in float64"
+        ) from error
+    shape = tuple(tokens.shape[:-1])
+    if (
+        not isinstance(features, Tensor)
+        or features.dtype != tokens.dtype
+        or features.shape[-1 - len(shape) : -1] != shape
+    ):
+        described = (
+            f"{features.dtype} of shape {tuple(features.shape)}"
+            if isinstance(features, Tensor)
+            else kind(features)
+        )
+        raise InputError(
+            f"the module of {name} gives {described} for tokens of {tokens.dtype} and shape"
+            f" {tuple(tokens.shape)}; give features ({', '.join(map(str, shape))}, d) of that"
+            " precision"
+        )
+    return features
+
+
+def _first_token(data: AttentionData) -> AttentionData:
+    """The first sequence of the data with its first token alone."""
+    first = data.instance(0) if data.batch_shape else data
+    return AttentionData(first.tokens[:1, :1], first.labels[:1], first.queries[:1])
 
 
 def with_unit_queries(data: AttentionData) -> AttentionData:
@@ -209,16 +270,16 @@ def _featured_data(
     """Data with these features as tokens, or with a matrix that maps its tokens to them."""
     if features is None:
         return data, None
+    values: Any
     if isinstance(features, nn.Module):
-        raise InputError(
-            f"{name} is a module, which would not be trained; give a matrix, or a function of the"
-            " data that returns an array, or override logits or outputs in a subclass"
-        )
-    values: Any = features(data) if callable(features) else features
+        with torch.no_grad():
+            values = module_features(name, features, torch.tensor(data.tokens))
+    else:
+        values = features(data) if callable(features) else features
     if getattr(values, "requires_grad", False):
         raise InputError(
-            f"{name} asks for gradients, which are read once and not trained; detach it, or"
-            " override logits or outputs in a subclass"
+            f"{name} asks for gradients, which are read once and not trained; detach it, or give a"
+            " module that makes them of tokens"
         )
     array = floats(name, values)
     shape = data.mask.shape

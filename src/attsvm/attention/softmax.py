@@ -22,7 +22,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attsvm.attention.losses import LogScale
-from attsvm.attention.sequences import Sequences
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,8 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
     r"""Attention outputs :math:`o_i=X_i^\top\mathrm{softmax}(a_i)`, with the exact gradient above
     for the logits.
 
-    The gradient does not flow into ``tokens``.
+    Where ``tokens`` are trained they get their gradient :math:`s_t\,\partial L/\partial o` too,
+    which takes no ``scale``.
 
     Args:
         logits: ``(..., n, T)``.
@@ -101,9 +101,9 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
     return _Attend.apply(logits, tokens, mask, scale)  # type: ignore[no-untyped-call]
 
 
-def query_logits(moved: Tensor, sequences: Sequences) -> Tensor:
-    """``(..., n, T)``: keys times moved queries ``(..., n, d_k)``; hidden tokens hold zeros."""
-    return (moved[..., None, :] @ sequences.keys.mT)[..., 0, :]
+def query_logits(moved: Tensor, keys: Tensor) -> Tensor:
+    """``(..., n, T)``: keys ``(..., n, T, d_k)`` times moved queries ``(..., n, d_k)``."""
+    return (moved[..., None, :] @ keys.mT)[..., 0, :]
 
 
 class _Attend(torch.autograd.Function):
@@ -118,7 +118,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         log_s, winner, tokens = ctx.saved_tensors
         winner = winner[..., None]
         values = (grad[..., None, :] @ tokens.mT)[..., 0, :]
@@ -134,4 +134,8 @@ class _Attend(torch.autograd.Function):
         # is exact as it stands.
         gradient = first - torch.exp(log_s) * first.sum(dim=-1, keepdim=True)
         gradient = gradient.scatter(-1, winner, 0.0)
-        return gradient.scatter(-1, winner, -gradient.sum(dim=-1, keepdim=True)), None, None, None
+        gradient = gradient.scatter(-1, winner, -gradient.sum(dim=-1, keepdim=True))
+        if not ctx.needs_input_grad[1]:
+            return gradient, None, None, None
+        of_tokens = torch.exp(log_s)[..., None] * grad[..., None, :]
+        return gradient, of_tokens.sum_to_size(tokens.shape), None, None

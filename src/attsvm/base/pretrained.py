@@ -13,6 +13,9 @@ from attsvm.base.errors import InputError
 from attsvm.base.nearest import did_you_mean, file_meant
 from attsvm.base.printable import escaped
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""Floating-point types in which a pretrained model may run."""
+
 _GIVE = "give a folder with a saved model (config.json, weights, tokenizer)"
 
 

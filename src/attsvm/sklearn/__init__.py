@@ -6,6 +6,7 @@ from attsvm.sklearn.bag_classifier import ChanceWarning
 from attsvm.sklearn.evidence import BagEvidence
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import BagContext, BagFeatures
+from attsvm.sklearn.saved import load_model, save_model
 from attsvm.sklearn.svc import AttentionSVC, WitnessSVC
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Explanation",
     "Limits",
     "WitnessSVC",
+    "load_model",
+    "save_model",
 ]
 
 

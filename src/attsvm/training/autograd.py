@@ -37,7 +37,8 @@ class AutogradEngine:
 
     Where every step is a normalised one of its gradient alone, the gradients are rescaled per run,
     so they never underflow. Other optimisers, steepest or mirror descent with momentum or Polyak's
-    step, subclasses with methods of their own and callers' hooks get the true gradients.
+    step, trained keys or values, subclasses with methods of their own and callers' hooks get the
+    true gradients.
     """
 
     name = "autograd"
@@ -73,7 +74,7 @@ class AutogradEngine:
         )
         if is_mirror:
             scale_free = all(_is_scale_free(group) for group in groups)
-        self._rescales = not (overridden(model) or hooked(optimizer))
+        self._rescales = not (overridden(model) or model.inputs.modules or hooked(optimizer))
         self._scale = LogScale() if scale_free and self._rescales else None
         self._rates = [group["lr"] for group in groups]
         weight = next(iter(model.weights.values()))

@@ -433,6 +433,8 @@ def unsupported(
         return f"{type(model).__name__} overrides {', '.join(sorted(names))}"
     if model.similarity is not None:
         return "the model has a similarity of its own"
+    if model.inputs.modules:
+        return f"{' and '.join(model.inputs.modules)} are made by a module"
     if model.inputs.targets is not None:
         return "values are compared with targets and not with labels"
     if linear_head(model) is None:
