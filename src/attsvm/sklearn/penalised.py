@@ -21,7 +21,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
-from attsvm.datasets.rows import Block, RowReader
+from attsvm.datasets.rows import Block, RowReader, bag_sums
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.lockstep import DescentOptions, descend_columns
@@ -59,7 +59,7 @@ class Pooled:
         means = np.full((self.bags.n, self.bags.d + 1), CONSTANT)
         for block in self.blocks(np.float64):
             lengths = np.diff(block.cuts)[:, None] * self.unit
-            means[block.bags, :-1] = segments.sums(block.rows, block.cuts) / lengths
+            means[block.bags, :-1] = bag_sums(block.rows, block.cuts) / lengths
         return means
 
     def values(self, W: FloatArray, V: FloatArray) -> FloatArray:
