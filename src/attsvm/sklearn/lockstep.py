@@ -127,15 +127,15 @@ class _History:
         """The two-loop recursion: the inverse of the quadratic model times ``(D, c)`` gradients."""
         memory = len(self.steps)
         at = slice(None) if len(columns) == len(self.scale) else columns  # a view of all
-        inverse: FloatArray = self.inverse[:, at].astype(np.float32)
-        step: FloatArray = gradients.astype(np.float32)
+        inverse = self.inverse[:, at]
+        step = gradients.copy()
         order = [(self.newest - k) % memory for k in range(memory)]
         order = [k for k in order if inverse[k].any()]
         factors = {}
         for k in order:
             factors[k] = inverse[k] * np.einsum("dc,dc->c", self.steps[k][:, at], step)
             step -= factors[k] * self.changes[k][:, at]
-        step *= self.scale[at].astype(np.float32)
+        step *= self.scale[at]
         for k in reversed(order):
             along = np.einsum("dc,dc->c", self.changes[k][:, at], step)
             step += (factors[k] - inverse[k] * along) * self.steps[k][:, at]

@@ -94,6 +94,7 @@ def fit_pooled(
     penalties = training.penalties if penalty is None else np.array([penalty])
     fits = _Fits(problem, training, heads, options)
     # 1. the means
+    training.progress(0, 4)
     rows = [fits.means_left_out(penalties)]
     # 2. attention
     few = penalties[1:8:2] if len(penalties) > 4 else penalties
@@ -106,11 +107,12 @@ def fit_pooled(
     best = float((penalties if is_mean else few)[position])
     ratio = np.inf if is_mean else options.ratios[row - 1]
     # 4. all bags
+    training.progress(3, 4)
     head, step = fits.head(training.shares, best)
     W, V = np.zeros((1, training.bags.d, problem.queries.shape[1])), head[None]
     if not is_mean:
         W, V = fits.attention(best, ratio, (row - 1) * len(few) + position, head)
-    training.progress(1, 1)
+    training.progress(4, 4)
     layer = PooledLayer(
         W / (unit * z),
         V[:, :-1] / unit,
@@ -151,7 +153,9 @@ class _Fits:
         """For each ratio and each penalty ``(n, K)`` values of bags left out."""
         ratios, count = np.array(self.options.ratios), len(self.folds)
         copies = len(penalties) * len(ratios)
+        self.training.progress(1, 4)
         W, V = (np.tile(weights, copies) for weights in self._first_optima(penalties))
+        self.training.progress(2, 4)
         wide = np.tile(np.repeat(penalties, count), len(ratios))
         wide_ratios = np.repeat(ratios, len(penalties) * count)
         shares = np.tile(self.shares, (1, copies))
@@ -242,7 +246,6 @@ class _Fits:
         step = max(self.options.numbers // (2 * descent.memory * size), 1)
         fitted = []
         for start in range(0, len(penalty), step):
-            self.training.progress(start, len(penalty) + 1)
             at = slice(start, start + step)
             weights = W[..., at], V[..., at]
             fitted.append(
