@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -41,8 +41,7 @@ from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
 
-@dataclass(frozen=True)
-class ColumnOptions:
+class ColumnOptions(NamedTuple):
     """How programmes of columns of very different sizes are solved.
 
     Attributes:

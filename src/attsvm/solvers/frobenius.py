@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,8 +53,7 @@ from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True)
-class FrobeniusOptions:
+class FrobeniusOptions(NamedTuple):
     """When the solver goes from one stage to the next. They decide how long it takes, never what is
     certified; chosen on random programmes of 50 to 10,000 rows unless said otherwise.
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ from attsvm.solvers import lattice
 from attsvm.solvers.programme import DualPoint, Programme
 
 
-@dataclass(frozen=True)
-class IntegerOptions:
+class IntegerOptions(NamedTuple):
     """Limits of the computations in integers."""
 
     rows: int = 200  # of a programme, at most; untuned

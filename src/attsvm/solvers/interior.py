@@ -18,7 +18,6 @@ system, whose solution is exact. With :math:`x=A^\top\lambda`, :math:`h_e=1/g_e`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +36,7 @@ _RANK = 1e-14  # share of the largest singular value that is rounding
 _SaddleSolver = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
-@dataclass(frozen=True)
-class InteriorOptions:
+class InteriorOptions(NamedTuple):
     """Numbers of the method of this module; chosen on random programmes with features in units up
     to 1e12 apart.
 

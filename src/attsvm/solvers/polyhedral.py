@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -68,8 +68,7 @@ class RoughStage(NamedTuple):
     reach: float
 
 
-@dataclass(frozen=True)
-class PolyhedralOptions:
+class PolyhedralOptions(NamedTuple):
     """Numbers of the method. They decide how long it takes, never what is certified; chosen on
     random programmes of 300 to 30,000 rows.
 

@@ -41,7 +41,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -74,8 +74,7 @@ from attsvm.solvers.solution import MarginSolution
 _ROUNDED = 1e-15  # relative gaps are rounded to about so much
 
 
-@dataclass(frozen=True)
-class SplittingOptions:
+class SplittingOptions(NamedTuple):
     """Numbers of the method. They decide how long it takes, never what is certified; chosen on
     random programmes of 50 to 30,000 rows unless said otherwise.
 
@@ -467,7 +466,7 @@ class _SplittingSolve:
             W / length,
             start.dual.high / dual_scale,
             start=scaled_start,
-            options=options if is_balanced else replace(options, last_balance=0),
+            options=options if is_balanced else options._replace(last_balance=0),
         )
         assert isinstance(state.projection, CappedProjection)
         best: UnevenSolution | None = None

@@ -13,7 +13,7 @@ need none, whose last digits are small, too (:func:`cancelled`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +25,7 @@ from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_in
 from attsvm.solvers.programme import Programme
 
 
-@dataclass(frozen=True)
-class UnitOptions:
+class UnitOptions(NamedTuple):
     """Numbers of this module; chosen on random programmes with features in units up to 1e12 apart.
 
     Attributes:
