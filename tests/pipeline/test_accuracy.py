@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from attsvm.datasets import Encoded, load
+from attsvm.datasets import load
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.pipeline.accuracy import accuracy_table, attention_predictors
 from attsvm.pipeline.attention_model import train_attention
 from attsvm.pipeline.fit import fit_dataset
+from attsvm.pipeline.padded import Padded
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import explaining
 from attsvm.sklearn.preparation import split_train_validation
@@ -56,7 +57,7 @@ def test_the_most_extreme_token_is_that_of_a_regression_on_single_tokens():
     splits = {"train": rest[10:], "validation": rest[:10], "test": test}
     train = data.take(rest).without_duplicates()
     model = train_attention(train, SHORT, StageOptions(None, SHORT.records))
-    table = accuracy_table(Encoded(data, None), splits, 0, *attention_predictors(model, data))
+    table = accuracy_table(Padded(data, None, []), splits, 0, *attention_predictors(model, data))
     entry = {row["name"]: row for row in table}
     assert entry["extreme_token"]["test"] == 1.0
     assert entry["random_token"]["test"] < 0.75

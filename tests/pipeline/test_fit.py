@@ -20,7 +20,9 @@ from attsvm.datasets import load
 def run(finished_run):
     folder, record, _ = finished_run
     arrays = load_arrays(folder / "arrays.safetensors")
-    data = load("digits").encode(np.union1d(arrays["train"], arrays["validation"])).data
+    digits = load("digits")
+    encoded = digits.encode(np.union1d(arrays["train"], arrays["validation"]))
+    data = encoded.data(2 * digits.labels - 1)
     return folder, record, arrays, data
 
 

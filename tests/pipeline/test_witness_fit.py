@@ -31,7 +31,8 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(run):
-    data = load(run[0].parent / "bags.npz").encode([0]).data
+    dataset = load(run[0].parent / "bags.npz")
+    data = dataset.encode([0]).data(2 * dataset.labels - 1)
     rest, test = split_train_validation(data.labels, 0.25, 0, "test_size")
     fitted = WitnessSVC().fit(data.take(rest))
     return fitted, data, test, fitted.explain(data.take(rest))

@@ -129,7 +129,6 @@ def add_parser(commands: Any) -> None:
         metavar="S",
         help="time between two writes of unfinished work (default 5)",
     )
-    output.add_argument("--quiet", action="store_true", help="no progress bars")
     add_output(parser)
     parser.set_defaults(run=run)
 

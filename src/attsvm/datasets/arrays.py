@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest, load_arrays, opened
 from attsvm.base.printable import name_of
-from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
+from attsvm.datasets.attention_data import AttentionData, IntArray
 from attsvm.datasets.bags import as_bags, bag_labels
-from attsvm.datasets.queries import bag_queries
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 
-def array(path: str | Path) -> Dataset:
+def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
     """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``,
     ``mask``), or of an ``.npz`` file of bags. Such a file has rows ``X`` of shape ``(N, d)``, the
     bag of each row in ``groups``, and one label per bag in ``y``, in the order in which bags first
     appear.
 
+    Args:
+        path: the file.
+        classes: names of the classes of a fitted model, in its order; ``y`` may then be missing.
+
     Raises:
         InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.datasets.bags.as_bags`
-            refuse, a file with many instances, or labels of bags that are not two classes.
+            refuse, a file with many instances, or bags of one class.
 
     Example:
         >>> import numpy as np
         >>> import attsvm
         >>> np.savez("bags.npz", X=[[1.0], [2.0], [3.0]], groups=["a", "a", "b"], y=["no", "yes"])
         >>> dataset = attsvm.datasets.array("bags.npz")
-        >>> dataset.class_names, dataset.encode([0, 1]).data.lengths.tolist()
+        >>> dataset.class_names, dataset.encode([0, 1]).bags.lengths.tolist()
         (('no', 'yes'), [2, 1])
     """
     path = Path(path)
     if _has_groups(path):
-        return _grouped(path)
+        return _grouped(path, classes)
+    if classes is not None and "y" not in (arrays := load_arrays(path)):
+        return _unlabelled(path, arrays, classes)
     data, extras = AttentionData.read(path)
     if data.batch_shape:
         raise InputError(
@@ -63,21 +70,49 @@ def from_data(
     notes: list[str] | None = None,
 ) -> Dataset:
     """A data set of one instance in memory, which needs no encoding."""
+    positions = [np.flatnonzero(mask) for mask in data.mask]
 
-    def encode(train: IntArray) -> Encoded:
-        return Encoded(data, Views(data.n, lambda i: array_view(data.mask[i])))
+    def encode(learned: Learned) -> Encoded:
+        bags = replace(as_bags(data), labels=None)
+        return Encoded(bags, Views(data.n, lambda i: array_view(positions[i])))
 
+    labels = np.where(data.labels > 0, 1, 0)
     return Dataset(
-        name, title, "array", data.labels, ("-1", "+1"), provenance, list(notes or []), encode
+        name,
+        title,
+        "array",
+        labels,
+        ("-1", "+1"),
+        provenance,
+        list(notes or []),
+        _nothing,
+        encode,
     )
 
 
-def array_view(mask: BoolArray) -> View:
-    """How a sequence of vectors is shown, by the ``(T,)`` mask of its tokens."""
-    return {
-        "kind": "array",
-        "labels": [f"token {t}" for t in range(int(np.flatnonzero(mask)[-1]) + 1)],
-    }
+def _nothing(train: IntArray) -> Learned:
+    """What vectors teach that need no encoding."""
+    return {}
+
+
+def _known_positions(
+    labels: NDArray[Any] | None, classes: Sequence[str], n: int, path: Path
+) -> IntArray:
+    """Labels as positions among known classes; -1 where there are none."""
+    if labels is None:
+        return np.full(n, -1)
+    position = {name: k for k, name in enumerate(classes)}
+    unknown = [str(label) for label in labels.tolist() if str(label) not in position]
+    if unknown:
+        raise InputError(
+            f"{path} has the label {unknown[0]}; the model knows {', '.join(classes[:5])}"
+        )
+    return np.array([position[str(label)] for label in labels.tolist()])
+
+
+def array_view(positions: IntArray) -> View:
+    """How a sequence of vectors is shown, by the positions of its visible tokens."""
+    return {"kind": "array", "labels": [f"token {t}" for t in positions]}
 
 
 def _has_groups(path: Path) -> bool:
@@ -90,24 +125,53 @@ def _has_groups(path: Path) -> bool:
             return False  # the reader says what is wrong with it
 
 
-def _grouped(path: Path) -> Dataset:
+def _unlabelled(path: Path, arrays: dict[str, Any], classes: Sequence[str]) -> Dataset:
+    """Sequences of a file without ``y``."""
+    if "X" not in arrays:
+        raise InputError(f"{path} has no array X; store tokens as X")
+    try:
+        signs, queries, mask = np.ones(arrays["X"].shape[:-2]), arrays.get("Z"), arrays.get("mask")
+        data = AttentionData(arrays["X"], signs, queries, mask)  # type: ignore[arg-type]
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    name = name_of(path.name)
+    dataset = from_data(data, name, f"Sequences of {name}", {"source": name_of(path)})
+    return replace(dataset, labels=np.full(data.n, -1), class_names=tuple(classes))
+
+
+def _grouped(path: Path, known: Sequence[str] | None) -> Dataset:
     arrays = load_arrays(path)
-    for key in ("X", "y"):
+    for key in ("X", "y") if known is None else ("X",):
         if key not in arrays:
             raise InputError(f"{path} has groups but no array {key}; store rows as X, labels as y")
     try:
         bags = as_bags(arrays["X"], arrays["groups"])
-        labels = bag_labels(arrays["y"], bags)
+        labels = bag_labels(arrays["y"], bags) if "y" in arrays else None
     except InputError as error:
         sentence = str(error).replace("bag_ids", "groups")  # as the file calls them
         raise InputError(f"{path}: {sentence}") from None
-    classes = np.unique(labels)
-    if len(classes) != 2:
-        raise InputError(f"{path}: y holds {len(classes)} classes; attsvm fit needs two")
-    data = bags.data(np.where(labels == classes[1], 1.0, -1.0))
-    queries = bag_queries(data.tokens, data.mask, "mean")
-    data = AttentionData(data.tokens, data.labels, queries, data.mask)
-    provenance = {"source": name_of(path), "sha256": digest(path), "rows": data.n}
+    if known is None:
+        assert labels is not None
+        classes, positions = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"{path}: y holds one class, {classes[0]}; give bags of two or more")
+        known = tuple(map(str, classes))
+    else:
+        positions = _known_positions(labels, known, bags.n, path)
+    class_names = tuple(known)
+
+    def encode(learned: Learned) -> Encoded:
+        return Encoded(bags, Views(bags.n, lambda i: array_view(np.arange(bags.lengths[i]))))
+
     name = name_of(path.name)
-    names = (str(classes[0]), str(classes[1]))
-    return replace(from_data(data, name, f"Bags of {name}", provenance), class_names=names)
+    return Dataset(
+        name,
+        f"Bags of {name}",
+        "array",
+        positions,
+        class_names,
+        {"source": name_of(path), "sha256": digest(path), "rows": bags.n},
+        [],
+        _nothing,
+        encode,
+    )

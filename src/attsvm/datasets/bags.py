@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, as_array, axes
+from attsvm.datasets.attention_data import (
+    AttentionData,
+    FloatArray,
+    IntArray,
+    as_array,
+    axes,
+    given_away,
+)
 from attsvm.datasets.rows import ListedRows, RowReader, is_stored, tables_of
 
 Names = NDArray[Any]
@@ -44,6 +51,8 @@ class Bags:
         names: ``(n,)`` identifiers of the bags; None when they have none.
         groups: ``(n,)`` the patient, or whatever else must not be torn apart by folds, of each bag;
             None when bags stand alone.
+        queries: ``(n, d_z)`` the query of each bag; None where an estimator makes it from the
+            instances.
         feature_names: ``(d,)`` names of the columns of a data frame; None of other tables.
 
     Example:
@@ -63,6 +72,7 @@ class Bags:
     names: Names | None = None
     groups: Names | None = None
     feature_names: Names | None = None
+    queries: FloatArray | None = None
 
     @property
     def n(self) -> int:
@@ -126,6 +136,7 @@ class Bags:
                     instance_labels=_at(self.instance_labels, rows),
                     names=_at(self.names, bags),
                     groups=_at(self.groups, bags),
+                    queries=_at(self.queries, bags),
                 ),
             )
 
@@ -151,16 +162,17 @@ class Bags:
             _at(self.names, chosen),
             _at(self.groups, chosen),
             self.feature_names,
+            _at(self.queries, chosen),
         )
 
     def data(self, labels: ArrayLike) -> AttentionData:
-        """Padded sequences with ``(n,)`` labels of -1 and +1, each queried by its first
-        instance.
+        """Padded sequences with ``(n,)`` labels of -1 and +1, each with its query; where bags have
+        none, with its first instance.
         """
         mask = np.arange(int(self.lengths.max())) < self.lengths[:, None]
         tokens = np.zeros((*mask.shape, self.d))
         tokens[mask] = np.asarray(self.rows)
-        return AttentionData(tokens, labels, mask=mask)  # type: ignore[arg-type]
+        return AttentionData(given_away(tokens), labels, self.queries, mask)  # type: ignore[arg-type]
 
 
 def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
@@ -189,7 +201,7 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
     if bag_ids is not None:
         return _from_table(X, bag_ids)
     if isinstance(X, AttentionData):
-        return _from_padded(X.tokens, X.mask, X.labels)
+        return replace(_from_padded(X.tokens, X.mask, X.labels), queries=X.queries)
     if _is_sparse(X) or _is_frame(X):
         raise _no_bag_ids(len(instances("X", X)[0]))
     if hasattr(X, "bags"):  # sawmil.BagDataset

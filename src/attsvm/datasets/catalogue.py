@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,16 @@ from attsvm.datasets.source import Dataset
 from attsvm.datasets.tables import TABLE_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 
-_READING_OPTIONS = (*("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),)
+_log = logging.getLogger(__name__)
+
+_READING_OPTIONS = (
+    *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty", "id", "classes"),
+)
 _MODEL_OPTIONS = (*_READING_OPTIONS, "model", "dim", "max_tokens", "query")
 _ENCODER_OPTIONS = (
     *_READING_OPTIONS,
-    *("encoder", "layer", "dim", "max_tokens", "query", "cache", "progress"),
+    *("encoder", "layer", "dim", "max_tokens", "instances", "query"),
+    *("device", "dtype", "cache", "progress"),
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
@@ -28,6 +35,7 @@ _TAKERS = {
     "vectors of a model": _MODEL_OPTIONS,
     "an encoder": _ENCODER_OPTIONS,
     "digits": _IMAGE_OPTIONS,
+    "a file of arrays": ("classes",),
 }
 _GENERATED = {
     "digits": (
@@ -66,7 +74,8 @@ def load(spec: str | Path, **options: Any) -> Dataset:
             input embeddings are the word vectors), ``encoder`` (one whose hidden states are), and
             what :func:`attsvm.datasets.text`, :func:`attsvm.datasets.huggingface_text` and
             :func:`attsvm.datasets.encoder_text` take, for texts; ``patch`` and ``stride`` for
-            ``digits``. None means the default.
+            ``digits``. ``classes``, the names of the classes of a fitted model, lets labels be
+            missing. None means the default.
 
     Raises:
         InputError: neither a file nor a name, arguments of a name that make no sense, an option of
@@ -77,20 +86,28 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         >>> dataset = attsvm.datasets.load("digits:4-9", patch=4)
         >>> dataset.title, len(dataset)
         ('Handwritten digits, 4 against 9', 361)
-        >>> dataset.encode(train=range(300)).data
-        AttentionData(361 sequences of 4 tokens, d_x=64, d_z=65, 180 of 361 labels +1)
+        >>> dataset.encode(train=range(300)).bags.rows.shape
+        (1444, 64)
     """
     chosen = {name: value for name, value in options.items() if value is not None}
+    dataset = replace(_load(spec, chosen), options=chosen)
+    _log.info("%s: %d rows, classes %s", spec, len(dataset), ", ".join(dataset.class_names))
+    return dataset
+
+
+def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
+    """See :func:`load`."""
     name, arguments = _parse(spec)
     if isinstance(spec, str) and name in names():
-        return _named(name, arguments, chosen)
+        options = {key: value for key, value in chosen.items() if key != "classes"}
+        return _named(name, arguments, options)  # named data have labels
     path = Path(spec)
     suffix, compression = kind_of(path)
     if is_folder(path) or suffix in TABLE_SUFFIXES:
         return _texts(path, chosen)
     if suffix in SUFFIXES and not compression:
         _refuse(chosen, "a file of arrays")
-        return array(path)
+        return array(path, **chosen)
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TABLE_SUFFIXES))
         raise InputError(

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from attsvm.datasets import Encoded
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.pipeline.attention_model import AttentionModel, mean_pooling
+from attsvm.pipeline.padded import Padded
 from attsvm.sklearn import WitnessSVC
 from attsvm.sklearn.stage import argmax_tokens
 
@@ -19,7 +19,7 @@ Predictor = tuple[str, str, str, FloatArray]
 
 
 def accuracy_table(
-    encoded: Encoded,
+    encoded: Padded,
     splits: dict[str, IntArray],
     seed: int,
     predictors: list[Predictor],
@@ -153,7 +153,7 @@ def attention_predictors(
     return predictors, model.baseline.values(data), data.tokens @ hard.head + hard.intercept
 
 
-def _texts(encoded: Encoded) -> list[str]:
+def _texts(encoded: Padded) -> list[str]:
     """The texts behind the sequences, as far as a view shows them; empty for other data."""
     if not encoded.views or encoded.views[0].get("kind") != "text":
         return []

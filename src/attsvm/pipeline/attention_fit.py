@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.base.files import save_arrays, write_json
-from attsvm.datasets import Dataset, Encoded
+from attsvm.datasets import Dataset
 from attsvm.datasets.attention_data import AttentionData, IntArray
 from attsvm.norms import as_norm
 from attsvm.pipeline.accuracy import accuracy_table, attention_predictors
@@ -21,6 +21,7 @@ from attsvm.pipeline.attention_model import (
     train_attention,
 )
 from attsvm.pipeline.bags_classifier import bags_classifier
+from attsvm.pipeline.padded import Padded
 from attsvm.pipeline.results import (
     choose_examples,
     chosen_words,
@@ -66,7 +67,7 @@ class AttentionFit:
         model: AttentionModel,
         folder: Path,
         dataset: Dataset,
-        encoded: Encoded,
+        encoded: Padded,
         splits: dict[str, IntArray],
     ) -> dict[str, Any]:
         """The ``results`` of ``run.json``; arrays and examples are written into the folder."""
@@ -116,7 +117,7 @@ class AttentionFit:
         model: AttentionModel,
         folder: Path,
         dataset: Dataset,
-        encoded: Encoded,
+        encoded: Padded,
         splits: dict[str, IntArray],
         run: dict[str, Any],
     ) -> None:

@@ -20,11 +20,12 @@ import attsvm
 from attsvm.base.printable import name_of
 from attsvm.base.store import RunFolder, code_digest, environment, finished_run, versions
 from attsvm.base.store.run_folder import FORMAT
-from attsvm.datasets import Dataset, Encoded
+from attsvm.datasets import Dataset
 from attsvm.datasets.attention_data import IntArray
 from attsvm.norms import parse_norm
 from attsvm.pipeline.attention_fit import AttentionFit
 from attsvm.pipeline.attention_model import DecisionFunction
+from attsvm.pipeline.padded import Padded, padded
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import sentence, words_sentence
 from attsvm.pipeline.witness_fit import WitnessFit
@@ -76,7 +77,7 @@ def fit_dataset(
         return finished
     started = time.perf_counter()
     fit_rows, test = _split_test(dataset, settings)
-    encoded = dataset.encode(fit_rows)
+    encoded = padded(dataset, dataset.encode(fit_rows))
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
@@ -150,12 +151,12 @@ def _split_test(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntA
     """Rows to learn from and rows that are held out: as the data set says, else a share."""
     if dataset.held is None:
         return split_train_validation(
-            dataset.labels, settings.test_size, settings.seed, "test_size"
+            np.where(dataset.labels == 1, 1.0, -1.0), settings.test_size, settings.seed, "test_size"
         )
     return np.setdiff1d(np.arange(len(dataset)), dataset.held), dataset.held
 
 
-def _describe(dataset: Dataset, encoded: Encoded, splits: dict[str, IntArray]) -> dict[str, Any]:
+def _describe(dataset: Dataset, encoded: Padded, splits: dict[str, IntArray]) -> dict[str, Any]:
     """The ``dataset`` of ``run.json``."""
     data, lengths = encoded.data, encoded.data.lengths
     return {

@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm.datasets import Encoded
 from attsvm.datasets.arrays import array_view
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import optimal_tokens, token_scores
 from attsvm.norms import Frobenius, Norm
 from attsvm.pipeline.attention_model import AttentionModel
+from attsvm.pipeline.padded import Padded
 from attsvm.sklearn.explaining import smallest_margins
 from attsvm.sklearn.stage import argmax_tokens, logits, probabilities
 from attsvm.solvers import MarginSolution, Status, locally_optimal
@@ -250,7 +250,7 @@ def run_arrays(
 
 
 def chosen_words(
-    encoded: Encoded, tokens: IntArray, values: FloatArray, names: tuple[str, str], test: IntArray
+    encoded: Padded, tokens: IntArray, values: FloatArray, names: tuple[str, ...], test: IntArray
 ) -> list[dict[str, Any]]:
     """The ``words`` of ``run.json``: for each class that a chosen word alone speaks for, the words
     chosen most often in all texts, and on which share of the held-out texts among them it is right;
@@ -325,7 +325,7 @@ def plane_arrays(
 
 
 def choose_examples(
-    model: AttentionModel, encoded: Encoded, splits: dict[str, IntArray], seed: int
+    model: AttentionModel, encoded: Padded, splits: dict[str, IntArray], seed: int
 ) -> list[dict[str, Any]]:
     """The content of ``examples.json``: support sequences of the training part, then confident,
     wrong and typical ones of the test part.
@@ -372,10 +372,10 @@ def _both_labels(rows: IntArray, data: AttentionData) -> IntArray:
     )[: SIZES.per_group]
 
 
-def _view(encoded: Encoded, i: int) -> dict[str, Any]:
+def _view(encoded: Padded, i: int) -> dict[str, Any]:
     if encoded.views is not None:
         return dict(encoded.views[i])
-    return array_view(encoded.data.mask[i])
+    return array_view(np.flatnonzero(encoded.data.mask[i]))
 
 
 def _entries(

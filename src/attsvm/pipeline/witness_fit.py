@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.datasets import Dataset, Encoded
+from attsvm.datasets import Dataset
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import as_bags
 from attsvm.datasets.source import Views
 from attsvm.pipeline.accuracy import accuracy_table, witness_predictors
 from attsvm.pipeline.attention_model import DecisionFunction, limits_of
+from attsvm.pipeline.padded import Padded
 from attsvm.pipeline.results import chosen_words, solution_results
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import check_claims, witness_claims, witness_verdict
@@ -82,7 +83,7 @@ class WitnessFit:
         model: WitnessModel,
         folder: Path,
         dataset: Dataset,
-        encoded: Encoded,
+        encoded: Padded,
         splits: dict[str, IntArray],
     ) -> dict[str, Any]:
         """The ``results`` of ``run.json``."""
@@ -132,7 +133,7 @@ class WitnessFit:
         model: WitnessModel,
         folder: Path,
         dataset: Dataset,
-        encoded: Encoded,
+        encoded: Padded,
         splits: dict[str, IntArray],
         run: dict[str, Any],
     ) -> None:
@@ -156,7 +157,7 @@ class WitnessFit:
         )
 
 
-def _instances(encoded: Encoded, rows: IntArray) -> Views[str] | FloatArray | None:
+def _instances(encoded: Padded, rows: IntArray) -> Views[str] | FloatArray | None:
     """The words of these texts or the patches of these images, token by token; None of vectors."""
     kind = encoded.views[0].get("kind") if encoded.views else None
     if kind == "text":
@@ -164,7 +165,7 @@ def _instances(encoded: Encoded, rows: IntArray) -> Views[str] | FloatArray | No
     return _patches(encoded, rows) if kind == "image" else None
 
 
-def _patches(encoded: Encoded, rows: IntArray) -> FloatArray:
+def _patches(encoded: Padded, rows: IntArray) -> FloatArray:
     """Pixels ``(N, height, width)`` of the visible tokens of these images."""
     assert encoded.views is not None
     patches = []
@@ -177,7 +178,7 @@ def _patches(encoded: Encoded, rows: IntArray) -> FloatArray:
     return np.stack(patches)
 
 
-def _words(encoded: Encoded, rows: IntArray) -> Views[str]:
+def _words(encoded: Padded, rows: IntArray) -> Views[str]:
     """The word of each token of some texts, cut out when it is looked up."""
     offsets, views = as_bags(encoded.data.take(rows)).offsets.tolist(), encoded.views
     assert views is not None

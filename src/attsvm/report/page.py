@@ -467,9 +467,9 @@ def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
             f" ({type(error).__name__}: {brief(str(error))}); delete the folder and fit again"
         ) from error
     contents = {
-        f"figures/{picture.name}{suffix}": data
+        f"figures/{name}": content
         for picture in pictures.values()
-        for suffix, data in ((".svg", picture.svg), (".png", picture.png))
+        for name, content in picture.files().items()
     }
     announce(folder, {*contents, "report.html"})
     (folder / "figures").mkdir(exist_ok=True)

@@ -346,7 +346,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
                 rows: FloatArray,
                 offsets: IntArray,
                 chosen: BoolArray,
-                known: FloatArray | None = all_queries if data is not bags else None,
+                known: FloatArray | None = all_queries if bags.queries is not None else None,
             ) -> FloatArray:
                 if known is not None:
                     return known[chosen]
@@ -425,18 +425,11 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
     ) -> Iterator[tuple[IntArray, Bags, FloatArray]]:
         """Positions of a few bags, these bags in memory, and their queries."""
         for positions, bags in self._new_bags(X, bag_ids).blocks():
-            brings_queries = isinstance(X, AttentionData)
-            yield (
-                positions,
-                bags,
-                X.queries[positions]
-                if brings_queries
-                else table_queries(bags.rows, bags.offsets, self.query),
-            )
+            yield positions, bags, self._queries(X, bags)
 
     def _queries(self, X: Any, bags: Bags) -> FloatArray:
-        if isinstance(X, AttentionData):
-            return X.queries
+        if bags.queries is not None:
+            return bags.queries
         if self.query == "constant":
             return np.ones((bags.n, 1))
         blocks = bags.blocks()

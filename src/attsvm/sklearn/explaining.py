@@ -32,6 +32,8 @@ from attsvm.sklearn.stage import (
 from attsvm.solvers import MarginSolution, Status, max_margin
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from attsvm.training import Trajectory
 
 
@@ -108,6 +110,26 @@ class Explanation:
             f"Explanation({len(self.selected)} bags, {self.solution.status}, margin"
             f" {self.solution.margin:.4g}, {len(self.support)} support instances)"
         )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """How many bags have which margin, the smallest marked; on these axes, or new ones of
+        pyplot.
+
+        Raises:
+            InputError: no bag has a rival.
+        """
+        from attsvm.report.plots import axes_of
+        from attsvm.report.style import INK, histogram
+
+        margins = self.margins[np.isfinite(self.margins)]
+        if not len(margins):
+            raise InputError("no bag has a rival to its selected instance, so there is no margin")
+        axes, smallest = axes_of(ax), float(margins.min())
+        histogram(axes, margins, min(smallest, 0.0), float(np.quantile(margins, 0.98)))
+        axes.axvline(smallest, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
+        axes.set(xlabel="margin over the nearest rival, weights of norm one", ylabel="bags")
+        axes.set_title(f"{self.solution.status}, smallest margin {smallest:.3g}")
+        return axes
 
 
 def explanation(
