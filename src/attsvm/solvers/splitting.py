@@ -55,6 +55,7 @@ from attsvm.norms.lifts import Entrywise, Lifted, RowLengths
 from attsvm.solvers import columns, conic, frobenius, newton, optimality_checks, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.anderson import ANDERSON, AndersonOptions, Extrapolation
+from attsvm.solvers.column_sizes import SIZES, uneven_columns
 from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
 from attsvm.solvers.deadline import time_for
 from attsvm.solvers.energy import Energy
@@ -227,7 +228,7 @@ class _SplittingSolve:
         # 3. Capped columns.
         sizes = None
         if not self._is_within_tolerance():
-            sizes = columns.uneven_columns(self.full, columns.OPTIONS.bits)
+            sizes = uneven_columns(self.full, SIZES.bits)
         if sizes is not None and self._split_capped_columns(sizes):
             return self._solution()
         if warm is not None and not is_compiled:
@@ -253,7 +254,7 @@ class _SplittingSolve:
             return verdict
         # 6. Capped columns once more.
         if sizes is None and not (self._is_within_tolerance() or self.request.late):
-            sizes = columns.uneven_columns(self.full, columns.OPTIONS.last)
+            sizes = uneven_columns(self.full, SIZES.last)
             if sizes is not None:
                 self._split_capped_columns(sizes)
         return self._solution()
