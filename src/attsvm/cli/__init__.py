@@ -21,11 +21,12 @@ from attsvm.base.errors import AttsvmError, InputError
 from attsvm.base.interruption import begin_command, interruption_sentence
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import name_of
-from attsvm.cli import bias, fit, listing, output, probe, report, solve
+from attsvm.cli import bias, fit, listing, output, predict, probe, report, solve
 from attsvm.cli.others import commands_of_others
 
 _COMMANDS = {
     "fit": fit,
+    "predict": predict,
     "solve": solve,
     "probe": probe,
     "bias": bias,

@@ -66,6 +66,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
     )
     group.add_argument(
+        "--id", metavar="COLUMN", help="column that identifies a row in predictions.csv"
+    )
+    group.add_argument(
         "--test",
         metavar="FILE",
         help="more texts of the same form, which are held out instead of a part of DATA",
@@ -137,12 +140,55 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         ),
     )
 
+    slides = parser.add_argument_group("slides, a folder with one file of patches for each")
+    slides.add_argument(
+        "--labels", metavar="FILE", help="table with a row for each slide (default: labels.csv)"
+    )
+    slides.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="column of the patient, whose slides are never on both sides of a split",
+    )
+    slides.add_argument(
+        "--features", metavar="NAME", help="array of features in the files (default: features)"
+    )
+    slides.add_argument(
+        "--coords", metavar="NAME", help="array of coordinates in the files (default: coords)"
+    )
+
+
+def add_new_rows(parser: argparse.ArgumentParser) -> None:
+    """What new rows may have otherwise than those of a fit."""
+    group = parser.add_argument_group("text data, where it differs from that of the fit")
+    for name in ("text", "label", "id"):
+        group.add_argument(
+            f"--{name}", metavar="COLUMN", help=f"column that holds the {_HELD[name]}"
+        )
+    group.add_argument("--delimiter", metavar="CHAR", help="between the fields of a .csv file")
+    group.add_argument("--encoding", metavar="NAME", help="of the characters of a file")
+    group.add_argument(
+        "--skip-empty", action="store_true", default=None, help="leave out rows without a text"
+    )
+    group.add_argument(
+        "--labels", metavar="FILE", help="table with labels of new slides, where there is one"
+    )
+
+
+_HELD = {"text": "text", "label": "label, where there is one", "id": "identifier of a row"}
+
+
+def new_rows_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_new_rows` that the user gave."""
+    names = ("text", "label", "id", "delimiter", "encoding", "skip_empty", "labels")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
 
 def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     """The reading options that the user gave."""
     names = (
-        *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),
+        *("text", "label", "id", "test", "positive", "delimiter", "encoding", "skip_empty"),
         *("encoder", "layer", "instances", "device", "dtype", "model", "dim", "max_tokens"),
+        *("labels", "group", "features", "coords"),
     )
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 

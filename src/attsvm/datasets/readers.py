@@ -139,9 +139,9 @@ def read_texts(
     if not table.texts:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
     if classes is None:
-        labels, class_names = _classes(_one_spelling(table.labels), path, positive)
+        labels, class_names = class_positions(_one_spelling(table.labels), path, positive)
     else:
-        labels, class_names = _known_classes(table.labels, path, classes), tuple(classes)
+        labels, class_names = known_positions(table.labels, path, classes), tuple(classes)
     return LabelledTexts(
         table.texts,
         labels,
@@ -331,7 +331,7 @@ def _usual_column(role: str, requested: str | None, fields: dict[str, Any]) -> s
     return next((usual[name] for name in _COLUMN_NAMES[role] if name in usual), None)
 
 
-def _known_classes(values: list[str], path: Path, classes: Sequence[str]) -> IntArray:
+def known_positions(values: list[str], path: Path, classes: Sequence[str]) -> IntArray:
     """Labels as positions among the names of known classes, -1 where there is none.
 
     Raises:
@@ -349,7 +349,7 @@ def _known_classes(values: list[str], path: Path, classes: Sequence[str]) -> Int
     return np.array([position[spelling[value]] if value else -1 for value in values])
 
 
-def _classes(
+def class_positions(
     values: list[str], path: Path, positive: str | None
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Labels as positions among the names of the classes, and these names, a positive one last."""
@@ -422,8 +422,8 @@ def _read_folder(
             values.append(name)
             ids.append(f"{name}/{file.name}")
     if classes is None:
-        labels, class_names = _classes(values, path, positive)
+        labels, class_names = class_positions(values, path, positive)
     else:
-        labels, class_names = _known_classes(values, path, classes), tuple(classes)
+        labels, class_names = known_positions(values, path, classes), tuple(classes)
     named = None if positive is None else len(class_names) - 1
     return LabelledTexts(texts, labels, class_names, digest(*lines), positive=named, ids=ids)
