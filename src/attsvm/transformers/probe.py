@@ -63,7 +63,7 @@ class ProbeRequest:
 
     Attributes:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
-        text: a file with a text per line; ``None`` for the demo, which tells a story of its own.
+        text: a file with a text per line; ``None`` for the demo, which has a text of its own.
         images: a folder of pictures, for models of images.
         norms, nulls, threshold, queries, draws, seed: see :func:`~attsvm.transformers.audit`.
         texts: largest number of texts to read from the file, from its beginning.
@@ -202,7 +202,9 @@ def _read_texts_of(request: ProbeRequest, models: Collection[str]) -> ProbeTexts
     """The texts; where there are none, a model that is not there either is told first."""
     if request.models == (DEMO,):
         if request.text is not None or request.images is not None:
-            raise InputError("'demo' tells a story of its own; leave text out, or name a model")
+            raise InputError(
+                "'demo' is a model with a text of its own; leave text out, or name another model"
+            )
         return ProbeTexts()
     for name in models:
         check_folder(name)
