@@ -136,7 +136,7 @@ def test_parquet_has_the_same_answers(films, tmp_path):
         (["{run}", "{films}", "--out", "new.csv", "--id", "ky"], "did you mean key?"),
         (["{run}", "{bags}", "--out", "new.csv"], "holds vectors, and"),
         (["{run}", "nothing.csv", "--out", "new.csv"], "nothing.csv"),
-        (["{bagrun}", "unit_sphere", "--out", "new.csv"], "has 10 features per instance, and"),
+        (["{bagrun}", "unit_sphere", "--out", "new.csv"], "has the classes -1 and +1, and"),
         (["{run}", "{films}", "--out", "new.csv", "--patches", "p.csv"], "was fitted to no slides"),
     ],
 )
