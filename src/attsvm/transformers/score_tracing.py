@@ -230,8 +230,10 @@ def _mask_of(
     bias = logits.float() - products
     hidden = (bias <= lowest) | (logits <= 0.5 * torch.finfo(logits.dtype).min)
     rest = bias.masked_fill(hidden, 0.0)
-    # what rounding of the model's precision leaves is no bias
+    # what rounding leaves is no bias: products are rounded in the precision of their factors, even
+    # where softmax is computed in a finer one
     size = products.masked_fill(hidden, 0.0).abs().amax()
-    if bool(rest.abs().amax() > 16 * torch.finfo(logits.dtype).eps * size):
+    eps = max(torch.finfo(dtype).eps for dtype in (logits.dtype, q.dtype, k.dtype))
+    if bool(rest.abs().amax() > 16 * eps * size):
         return rest.masked_fill(hidden, -torch.inf)
     return ~hidden if bool(hidden.any()) else None
