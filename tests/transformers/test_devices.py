@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import gc
 import json
 import weakref
@@ -18,7 +19,7 @@ from attsvm.cli import main
 from attsvm.transformers import Recording, audit, capture
 from attsvm.transformers.layers_on_disk import LayersOnDisk
 
-from .conftest import batch, family, recorded, saved
+from .conftest import batch, family, recorded, saved, transformers
 
 accelerate = pytest.importorskip("accelerate")
 
@@ -114,7 +115,7 @@ def test_types_give_the_same_heads_to_their_precision(
     if name == "bert":
         command = [
             "probe",
-            str(saved(tmp_path / "bert", 4.0)),
+            str(saved(tmp_path / "bert", 300.0)),
             "--text",
             str(tmp_path / "text.txt"),
         ]
@@ -126,8 +127,33 @@ def test_types_give_the_same_heads_to_their_precision(
         heads.append(json.loads(capsys.readouterr().out)["heads"])
     top, top_in_type = (np.array([row["top"] for row in rows]) for rows in heads)
     eps = torch.finfo(getattr(torch, dtype)).eps
-    assert 0 < np.abs(top - top_in_type).max() < 4 * eps  # logits of a few nats, rounded
+    assert 0 < np.abs(top - top_in_type).max() < 16 * eps  # logits of a few nats, rounded
     assert (top > 0.2).any()
+
+
+def test_memory_of_a_device_that_runs_out_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, text = saved(tmp_path / "bert"), tmp_path / "text.txt"
+    text.write_text("w1 w2 w3\n", "utf-8")
+    plain = transformers.AutoModel.from_pretrained
+
+    def load(name: str, **options: Any) -> Any:
+        model = plain(name, **options)
+
+        @functools.wraps(model.forward)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+        model.forward = forward
+        return model
+
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", load)
+    capsys.readouterr()
+    assert main(["probe", str(folder), "--text", str(text), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert "bert does not fit into the memory of cpu; give option --dtype bfloat16," in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

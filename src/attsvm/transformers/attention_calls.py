@@ -251,7 +251,9 @@ class _InterceptingMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is nn.functional.multi_head_attention_forward:
             return self._run_multi_head(*args, **kwargs)
-        # anything else may be a step of an attention by hand
+        # anything else may be a step of an attention by hand; nearly all calls are none
+        if not self._observer.tracer.follows(func):
+            return func(*args, **kwargs)
         self._observer.tracer.before(func, args, kwargs)
         result = func(*args, **kwargs)
         self._observer.tracer.after(func, args, kwargs, result)
