@@ -9,7 +9,8 @@ import pytest
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import load, text
-from attsvm.datasets.documents import _spans, text_view, words
+from attsvm.datasets.documents import _spans, text_view
+from attsvm.datasets.sentences import words
 
 TRAIN = np.arange(0, 90)
 

@@ -10,7 +10,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.files import digest
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import as_bags
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 _SIDE = 8  # scikit-learn's digits are 8 x 8 pixels of 0 to 16
 _INK = 16.0
@@ -72,10 +72,15 @@ def digits(
     ]
     labels = bunch.target[rows] == positive
 
-    def encode(train: IntArray) -> Encoded:
-        images = pixels / (_INK / 2) - 1.0
+    images = pixels / (_INK / 2) - 1.0
+
+    def learn(train: IntArray) -> Learned:
+        return {"mean": images.reshape(len(images), -1)[train].mean(axis=0)}
+
+    def encode(learned: Learned) -> Encoded:
         bags = as_bags(patch_tokens(images, corners, patch))
-        return Encoded(replace(bags, queries=image_queries(images, train)), Views(len(rows), view))
+        queries = image_queries(images, learned["mean"])
+        return Encoded(replace(bags, queries=queries), Views(len(rows), view))
 
     def view(i: int) -> View:
         boxes = [[row, column, patch, patch] for row, column in corners]
@@ -103,7 +108,8 @@ def digits(
             f"A token is a patch of {patch} x {patch} pixels in its place, the rest of the image"
             " blanked to zero."
         ],
-        encoder=encode,
+        learn=learn,
+        apply=encode,
     )
 
 
@@ -119,11 +125,10 @@ def patch_tokens(images: FloatArray, corners: list[tuple[int, int]], patch: int)
     return tokens.reshape(n, len(corners), side * side)
 
 
-def image_queries(images: FloatArray, train: IntArray) -> FloatArray:
-    """``(n, side*side + 1)``: images minus the mean training image, of unit length, and a constant
-    1.
+def image_queries(images: FloatArray, mean: FloatArray) -> FloatArray:
+    """``(n, side*side + 1)``: images minus the mean training image ``(side*side,)``, of unit
+    length, and a constant 1.
     """
-    flat = images.reshape(len(images), -1)
-    centred = flat - flat[train].mean(axis=0)
+    centred = images.reshape(len(images), -1) - mean
     length = np.linalg.norm(centred, axis=1, keepdims=True)
-    return np.hstack([centred / np.where(length > 0, length, 1.0), np.ones((len(flat), 1))])
+    return np.hstack([centred / np.where(length > 0, length, 1.0), np.ones((len(images), 1))])

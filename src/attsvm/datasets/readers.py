@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -28,6 +28,7 @@ from attsvm.datasets.tables import (
 _COLUMN_NAMES = {
     "text": ("text", "sentence", "review", "content"),
     "label": ("label", "y", "class", "target", "sentiment"),
+    "id": ("id",),
 }
 
 
@@ -41,6 +42,8 @@ class TextReading(TypedDict, total=False):
     delimiter: str | None
     encoding: str | None
     skip_empty: bool | None
+    id: str | None
+    classes: Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,8 @@ class LabelledTexts:
         repeated: how many of them are texts of the first file, too.
         skipped: rows without a text or a label that are left out.
         positive: the position of the class that was named as positive; None where none was.
+        ids: identifiers of the texts: of a named column, or the names of files; None without.
+        numbers: ``(n,)`` numbers of their rows or lines in the file, from 1.
     """
 
     texts: list[str]
@@ -66,6 +71,8 @@ class LabelledTexts:
     repeated: int = 0
     skipped: int = 0
     positive: int | None = None
+    ids: list[str] | None = None
+    numbers: IntArray | None = None
 
 
 def read_texts(
@@ -78,6 +85,8 @@ def read_texts(
     delimiter: str | None = None,
     encoding: str | None = None,
     skip_empty: bool | None = None,
+    id: str | None = None,
+    classes: Sequence[str] | None = None,
     limits: ReadLimits = LIMITS,
 ) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
@@ -95,6 +104,9 @@ def read_texts(
         delimiter: between the fields of a ``.csv`` file; by default as its header has it.
         encoding: of the characters; by default UTF-8, or UTF-16 where the file says so.
         skip_empty: leave out rows without a text or a label.
+        id: column that identifies a text.
+        classes: names of the classes of a fitted model, in its order; labels may then be missing,
+            and are -1.
         limits: how much is read.
 
     Raises:
@@ -113,25 +125,38 @@ def read_texts(
                 delimiter=delimiter,
                 encoding=encoding,
                 skip_empty=skip_empty,
+                id=id,
                 limits=limits,
             )
             for file in (path, test)
         )
         return _behind(first, second, path, test)
     if is_folder(path):
-        return _read_folder(path, positive, limits)
+        return _read_folder(path, positive, classes, limits)
     rows = read_rows(path, delimiter=delimiter, encoding=encoding, limits=limits)
-    texts, values, skipped = _texts_and_labels(rows, path, text, label, bool(skip_empty))
-    if not texts:
+    columns = {"text": text, "label": label} | ({} if id is None else {"id": id})
+    table = _table(rows, path, columns, bool(skip_empty), is_labelled=classes is None)
+    if not table.texts:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
-    labels, class_names = _classes(_one_spelling(values), path, positive)
-    named = None if positive is None else len(class_names) - 1
-    return LabelledTexts(texts, labels, class_names, digest(path), skipped=skipped, positive=named)
+    if classes is None:
+        labels, class_names = class_positions(_one_spelling(table.labels), path, positive)
+    else:
+        labels, class_names = known_positions(table.labels, path, classes), tuple(classes)
+    return LabelledTexts(
+        table.texts,
+        labels,
+        class_names,
+        digest(path),
+        skipped=table.skipped,
+        positive=None if positive is None else len(class_names) - 1,
+        ids=None if id is None else table.ids,
+        numbers=np.array(table.numbers),
+    )
 
 
 def provenance_of(reading: TextReading) -> dict[str, Any]:
     """How the texts of a data set were read, as its provenance says it."""
-    columns = {"text", "label", "test"}
+    columns = {"text", "label", "test", "classes"}
     chosen = {
         name: value for name, value in reading.items() if name not in columns and value is not None
     }
@@ -163,6 +188,10 @@ def _behind(
         repeated,
         first.skipped + second.skipped,
         first.positive,
+        None if first.ids is None or second.ids is None else first.ids + second.ids,
+        None
+        if first.numbers is None or second.numbers is None
+        else np.concatenate([first.numbers, second.numbers]),
     )
 
 
@@ -172,28 +201,56 @@ def texts_digest(texts: Iterable[str]) -> str:
     return digest(*(len(content).to_bytes(8, "little") + content for content in contents))
 
 
-def _texts_and_labels(
-    rows: Iterable[Row], path: Path, text: str | None, label: str | None, skip_empty: bool
-) -> tuple[list[str], list[str], int]:
-    """Texts and labels of all rows, checked, and how many rows without them are left out."""
-    texts: list[str] = []
-    labels: list[str] = []
+@dataclass
+class _Table:
+    """Texts, labels and identifiers as they stand in a file, the numbers of their rows, and how
+    many rows are left out.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    skipped: int = 0
+
+
+def _table(
+    rows: Iterable[Row],
+    path: Path,
+    requests: dict[str, str | None],
+    skip_empty: bool,
+    is_labelled: bool,
+) -> _Table:
+    """The rows of a file, checked.
+
+    Args:
+        rows: of the file.
+        path: the file.
+        requests: the columns that are asked for, by their role.
+        skip_empty: leave out rows without a text or a label.
+        is_labelled: whether every row needs a label.
+    """
+    table = _Table()
     without_text: list[str] = []
     without_label: list[str] = []
-    columns: tuple[str, str] | None = None
+    columns: dict[str, str] = {}
     for where, fields in rows:
-        if columns is None:
-            columns = _column("text", text, fields, path), _column("label", label, fields, path)
-        content, value = fields.get(columns[0]), fields.get(columns[1])
+        if not columns:
+            columns = {
+                role: _column(role, name, fields, path)
+                for role, name in requests.items()
+                if role != "label" or is_labelled or _usual_column(role, name, fields) is not None
+            }
+        content, value = fields.get(columns["text"]), fields.get(columns.get("label", ""))
         # numbers, lists and the like are no texts, and no labels
         if not (content is None or isinstance(content, str) or content != content):
             raise InputError(
-                f"{path}, {where}: {columns[0]} is {content!r:.40}; choose the column of the texts"
-                " with text="
+                f"{path}, {where}: {columns['text']} is {content!r:.40}; choose the column of the"
+                " texts with text="
             )
         if isinstance(value, (dict, list)):
             raise InputError(
-                f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs a label"
+                f"{path}, {where}: {columns['label']} is {value!r:.40}; every row needs a label"
             )
         if has_halves(str(content)) or has_halves(str(value)):
             raise InputError(
@@ -204,24 +261,27 @@ def _texts_and_labels(
         name = name_of_label(value, path)
         if not has_text:
             without_text.append(where)
-        if not name:
+        if not name and is_labelled:
             without_label.append(where)
         elif has_text:
-            texts.append(str(content))
-            labels.append(name)
-    skipped = len({*without_text, *without_label})
-    if skipped and not skip_empty:
-        assert columns is not None
+            table.texts.append(str(content))
+            table.labels.append(name)
+            table.numbers.append(int(where.split()[1]))
+            if "id" in columns:
+                identifier = fields.get(columns["id"])
+                table.ids.append("" if identifier is None else str(identifier))
+    table.skipped = len({*without_text, *without_label})
+    if table.skipped and not skip_empty:
         problems = [
-            f"{_listed(places)} no {column}"
-            for places, column in ((without_text, columns[0]), (without_label, columns[1]))
+            f"{_listed(places)} no {columns[role]}"
+            for places, role in ((without_text, "text"), (without_label, "label"))
             if places
         ]
         raise InputError(
             f"{path}: {' and '.join(problems)}; fill them in, or leave these rows out with"
             " skip_empty=True"
         )
-    return texts, labels, skipped
+    return table
 
 
 def _listed(places: list[str]) -> str:
@@ -254,10 +314,8 @@ def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path
             return requested
         meant = did_you_mean(requested, fields)
         raise InputError(f"{path} has no column {requested}; its columns are {columns}{meant}")
-    usual = {str(name).strip().lower(): name for name in reversed(fields)}
-    for name in _COLUMN_NAMES[role]:
-        if name in usual:
-            return usual[name]
+    if (usual := _usual_column(role, None, fields)) is not None:
+        return usual
     near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
         f"{path} has no column called {role}; name the one that holds it with option {role}, its"
@@ -265,7 +323,33 @@ def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path
     )
 
 
-def _classes(
+def _usual_column(role: str, requested: str | None, fields: dict[str, Any]) -> str | None:
+    """The column that is asked for, or one that is called after its role; None where it lacks."""
+    if requested is not None:
+        return requested if requested in fields else None
+    usual = {str(name).strip().lower(): name for name in reversed(fields)}
+    return next((usual[name] for name in _COLUMN_NAMES[role] if name in usual), None)
+
+
+def known_positions(values: list[str], path: Path, classes: Sequence[str]) -> IntArray:
+    """Labels as positions among the names of known classes, -1 where there is none.
+
+    Raises:
+        InputError: a label that is none of them.
+    """
+    known, spellings = len(classes), _one_spelling([*classes, *filter(None, values)])
+    position = {name: k for k, name in enumerate(spellings[:known])}
+    spelling = dict(zip(filter(None, values), spellings[known:], strict=True))
+    unknown = [value for value, name in spelling.items() if name not in position]
+    if unknown:
+        raise InputError(
+            f"{path} has the label {unknown[0]}; the model knows {_and(classes)}"
+            f"{did_you_mean(unknown[0], classes)}"
+        )
+    return np.array([position[spelling[value]] if value else -1 for value in values])
+
+
+def class_positions(
     values: list[str], path: Path, positive: str | None
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Labels as positions among the names of the classes, and these names, a positive one last."""
@@ -303,10 +387,12 @@ def _numbers_first(value: str) -> tuple[float, str]:
     return (math.inf if math.isnan(number) else number), value
 
 
-def _read_folder(path: Path, positive: str | None, limits: ReadLimits) -> LabelledTexts:
+def _read_folder(
+    path: Path, positive: str | None, classes: Sequence[str] | None, limits: ReadLimits
+) -> LabelledTexts:
     """The texts of a folder in IMDb layout."""
     root = path / "train" if (path / "train" / "pos").is_dir() else path
-    texts, values, lines, total = [], [], [], 0
+    texts, values, ids, lines, total = [], [], [], [], 0
     for name in ("neg", "pos"):
         files = sorted(
             (root / name).glob("*.txt"),
@@ -334,6 +420,10 @@ def _read_folder(path: Path, positive: str | None, limits: ReadLimits) -> Labell
             lines.append(os.fsencode(line))  # a name need not be UTF-8
             texts.append(content)
             values.append(name)
-    labels, class_names = _classes(values, path, positive)
+            ids.append(f"{name}/{file.name}")
+    if classes is None:
+        labels, class_names = class_positions(values, path, positive)
+    else:
+        labels, class_names = known_positions(values, path, classes), tuple(classes)
     named = None if positive is None else len(class_names) - 1
-    return LabelledTexts(texts, labels, class_names, digest(*lines), positive=named)
+    return LabelledTexts(texts, labels, class_names, digest(*lines), positive=named, ids=ids)
