@@ -90,3 +90,25 @@ def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
     assert f"--encoder sentence-transformers/all-MiniLM-L6-v2 --out {other}" in told
     page = (home / "runs" / "plain" / "report.html").read_text(encoding="utf-8")
     assert "--encoder sentence-transformers/all-MiniLM-L6-v2" in page
+
+
+def test_new_texts_are_read_by_the_encoder_of_the_fit_alone(fitted, tmp_path, capsys):
+    home, _ = fitted
+    run, out = home / "runs" / "notes", tmp_path / "new.csv"
+
+    def answers(path):
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file))
+
+    assert main(["predict", str(run), str(home / "more.csv"), "--out", str(out)]) == 0
+    test = [row for row in answers(run / "predictions.csv") if row["split"] == "test"]
+    new = answers(out)
+    assert len(new) == 30
+    for row, again in zip(test, new, strict=True):
+        assert again["prediction"] == row["prediction"]
+        # states are float16, and batches of other texts round otherwise
+        assert float(again["probability"]) == pytest.approx(float(row["probability"]), abs=0.01)
+    (home / "bert" / "more.json").write_text("{}")  # part of the model, as far as anybody knows
+    assert main(["predict", str(run), str(home / "more.csv"), "--out", str(out)]) == 2
+    (home / "bert" / "more.json").unlink()
+    assert "is not the one of the fit" in capsys.readouterr().err

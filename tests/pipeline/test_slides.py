@@ -1,7 +1,17 @@
-"""A folder of slides: patients stay together, patches stay on disk, the page shows where."""
+"""A folder of slides: patients stay together, patches stay on disk, the page shows where.
 
+``python tests/pipeline/test_slides.py --kills 10`` kills a fit ten times before it may end.
+"""
+
+import argparse
 import csv
 import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +114,24 @@ def test_a_second_fit_reads_the_first_and_never_copies_features(run, capsys):
     assert sum(path.stat().st_size for path in run[0].iterdir()) < 200_000
 
 
+def test_pictures_of_slides_stand_beside_their_heatmaps(run, tmp_path, capsys):
+    from PIL import Image
+
+    (tmp_path / "pictures").mkdir()
+    for k in range(24):
+        Image.new("RGB", (900, 600), "white").save(tmp_path / "pictures" / f"s{k}.png")
+    command = ["fit", str(run[1]), "--group", "case_id", "--assumption", "standard", "--quiet"]
+    command += ["--images", str(tmp_path / "pictures")]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == page.count('alt="heatmap of s') == 6
+    for k in range(24):
+        (tmp_path / "pictures" / f"s{k}.png").write_bytes(b"nothing")
+    assert main([*command, "--out", str(tmp_path / "other")]) == 2
+    assert "is no picture" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -167,3 +195,45 @@ def test_slides_without_labels_are_read_for_a_model(run):
     assert set(dataset.labels.tolist()) == {-1}
     labelled = load(run[1], classes=("tumour", "benign"), labels="labels.csv")
     assert labelled.labels[:4].tolist() == [1, 1, 0, 0]
+
+
+def kill_and_finish(slides, folder, kills, seed):
+    """Start a fit that many times and kill it at a random moment of its work, then let it end."""
+    command = [sys.executable, "-m", "attsvm", "fit", str(slides), "--group", "case_id"]
+    command += ["--assumption", "standard", "--quiet", "--out", str(folder)]
+    generator = random.Random(seed)
+    for _ in range(kills):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None and not (folder / "request.json").exists():
+                time.sleep(0.01)
+            time.sleep(generator.uniform(0.0, 1.5))
+            process.kill()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return same_numbers(folder)
+
+
+def same_numbers(folder):
+    """What two runs of the same command have in common: numbers, answers and weights."""
+    run = json.loads((folder / "run.json").read_text())
+    contents = {
+        name: (folder / name).read_bytes()
+        for name in ("predictions.csv", "patches.csv", "model.safetensors", "page.json")
+    }
+    return run["results"], contents, sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.processes
+def test_a_fit_that_is_killed_ends_with_the_same_numbers(run, tmp_path):
+    assert kill_and_finish(run[1], tmp_path / "run", kills=1, seed=0) == same_numbers(run[0])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Kill a fit of slides and finish it.")
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        slides = write_slides(Path(home) / "slides")
+        untouched = kill_and_finish(slides, Path(home) / "untouched", 0, 0)
+        killed = kill_and_finish(slides, Path(home) / "killed", options.kills, options.seed)
+    sys.exit(None if killed == untouched else "the numbers differ")

@@ -37,7 +37,7 @@ from attsvm.pipeline.predictions import (
     write_table,
 )
 from attsvm.pipeline.settings import FitSettings
-from attsvm.report.slides_page import slide_card, slides_to_show, write_slides
+from attsvm.report.slides_page import pictures_of_slides, slide_card, slides_to_show, write_slides
 from attsvm.sklearn import AttentionSVC, WitnessSVC
 from attsvm.sklearn.bag_classifier import BagClassifier
 from attsvm.sklearn.evidence import predicted
@@ -83,8 +83,7 @@ def fit_slides(
     }
     if (finished := finished_run(folder, request)) is not None:
         return finished
-    if images is not None and not images.is_dir():
-        raise InputError(f"{images} is no folder; give the one with a picture of each slide")
+    pictures = {} if images is None else pictures_of_slides(images)
     started = time.perf_counter()
     encoded = dataset.encode(np.arange(len(dataset)))  # nothing is learned from rows
     # 1: patients held out
@@ -123,7 +122,7 @@ def fit_slides(
             "timing": timing,
         }
         cards = [
-            _card(model, dataset, encoded, int(test[k]), reason, images)
+            _card(model, dataset, encoded, int(test[k]), reason, pictures)
             for k, reason in _shown(model, dataset, encoded.bags, test)
         ]
         write_slides(path / "report.html", cards, run)
@@ -306,7 +305,7 @@ def _card(
     encoded: Encoded,
     i: int,
     reason: str,
-    images: Path | None,
+    pictures: dict[str, Path],
 ) -> Any:
     """The card of slide ``i``."""
     bags, names = encoded.bags.take([i]), dataset.class_names
@@ -316,7 +315,7 @@ def _card(
         model,
         bags,
         view.get("coordinates"),
-        images,
+        pictures,
         name=str(i + 1) if dataset.ids is None else dataset.ids[i],
         group="" if groups is None else str(groups[i]),
         label=names[dataset.labels[i]],

@@ -8,7 +8,7 @@ estimator.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -128,7 +128,7 @@ def write_bags(
     y: ArrayLike | None = None,
     *,
     bag_ids: ArrayLike | None = None,
-    instances: Sequence[str] | ArrayLike | None = None,
+    instances: Sequence[str] | ArrayLike | Callable[[int, int], Any] | None = None,
     names: Sequence[str] | None = None,
     explained: PageExplanation | None = None,
     title: str = "Bags",
@@ -144,8 +144,10 @@ def write_bags(
         bag_ids: the bag of each row, when ``X`` is a table.
         instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
             width, 3)``, in the order of the rows of ``X`` (of
-            :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Without it an
-            instance is its position.
+            :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Where they are too
+            many for memory a function of bag and instance, both counted from 0, which is called for
+            the few that are shown: ``lambda bag, t: patch_image(slides[bag], *places[bag][t])``.
+            Without it an instance is its position.
         names: ``(n,)`` of the bags; by default their position.
         explained: what ``model.explain`` says of these bags; the page then shows their support
             instances and the certificate of their margin.
@@ -399,6 +401,11 @@ class _ModelOfBags:
 
     def _picture(self, i: int, t: int) -> tuple[str, str]:
         """The text and the image of an instance, one of them empty."""
+        if callable(self.pictures):
+            picture = self.pictures(i, t)
+            if self.kind == "text":
+                return str(picture), ""
+            return "", data_uri(_pixels(picture), 0.0, 255.0 if np.max(picture) > 1.0 else 1.0)
         source = int(self.bags.source[self.bags.offsets[i] + t])
         if self.kind == "text":
             return str(self.pictures[source]), ""
@@ -443,24 +450,35 @@ def _pictures(instances: Any, bags: Bags) -> tuple[str, Any]:
     """The kind of the instances, and their texts or images by the row of their source."""
     if instances is None:
         return "array", None
+    if callable(instances):
+        return "text" if isinstance(instances(0, 0), str) else "image", instances
     if not isinstance(instances, np.ndarray) and isinstance(instances[0], str):
         kind, pictures = "text", instances
     else:
-        pictures = np.asarray(instances, dtype=np.float64)
-        if pictures.ndim == 4 and pictures.shape[3] == 1:
-            pictures = pictures[..., 0]
-        if not (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[3] == 3)):
-            raise InputError(
-                f"instances has shape {pictures.shape}; give texts, or images of one or three"
-                " channels"
-            )
-        kind = "image"
+        kind, pictures = "image", _pixels(instances, 1)
     if len(pictures) <= int(bags.source.max()):
         raise InputError(
             f"instances has {len(pictures)} entries and the bags speak of row"
             f" {int(bags.source.max())}; give one for each row"
         )
     return kind, pictures
+
+
+def _pixels(images: Any, axes: int = 0) -> FloatArray:
+    """Pixels of images behind some ``axes``, ``(..., height, width)`` or ``(..., height, width,
+    3)``.
+
+    Raises:
+        InputError: another shape.
+    """
+    pixels = np.asarray(images, dtype=np.float64)
+    if pixels.ndim == axes + 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    if pixels.ndim != axes + 2 and not (pixels.ndim == axes + 3 and pixels.shape[-1] == 3):
+        raise InputError(
+            f"instances has shape {pixels.shape}; give texts, or images of one or three channels"
+        )
+    return pixels
 
 
 def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def slide_card(
     model: Any,
     bags: Bags,
     coordinates: FloatArray | None,
-    images: Path | None,
+    pictures: Mapping[str, Path],
     **about: Any,
 ) -> SlideCard:
     """One slide.
@@ -115,7 +116,7 @@ def slide_card(
         model: a fitted classifier of bags.
         bags: this one slide.
         coordinates: ``(T, 2)`` of its patches.
-        images: a folder with pictures of slides, named like them.
+        pictures: of slides, by their names; see :func:`pictures_of_slides`.
         **about: name, group, label, predicted, correct, reason and probability.
     """
     weights = patch_weights(model, bags)
@@ -139,7 +140,7 @@ def slide_card(
     del about["predicted_column"]
     return SlideCard(
         heatmap="" if coordinates is None else heatmap(coordinates, shades, deciding),
-        thumbnail=thumbnail(images, about["name"]),
+        thumbnail=thumbnail(pictures, about["name"]),
         patches=patches,
         deciding=None if deciding is None else len(deciding),
         total=len(weights),
@@ -205,27 +206,36 @@ def patch_distance(coordinates: FloatArray, most_cells: int) -> float:
     return max(min(steps, default=1.0), longest / (most_cells - 1), 1e-9)
 
 
-def thumbnail(images: Path | None, name: str, sizes: SlideSizes = SIZES) -> str:
-    """The picture of a slide in a folder, made small; empty where there is none.
+def pictures_of_slides(images: Path) -> dict[str, Path]:
+    """The pictures in a folder by their name without ending; their headers are read.
 
     Raises:
-        InputError: a file that is no picture.
+        InputError: no such folder, or a file that is no picture.
     """
-    if images is None:
-        return ""
-    stems = {name, Path(name).stem}
+    if not images.is_dir():
+        raise InputError(f"{images} is no folder; give the one with a picture of each slide")
+    pictures = {}
     for path in sorted(images.iterdir()):
-        if path.stem in stems and path.suffix.lower() in IMAGE_SUFFIXES:
+        if path.suffix.lower() in IMAGE_SUFFIXES:
             try:
-                with Image.open(path) as picture:
-                    small = picture.convert("RGB")
+                with Image.open(path):
+                    pictures[path.stem] = path
             except (OSError, ValueError, Image.DecompressionBombError) as error:
                 raise InputError(f"{path} is no picture ({error}); remove it") from None
-            small.thumbnail((sizes.pixels, sizes.pixels))
-            jpeg = io.BytesIO()
-            small.save(jpeg, "JPEG", quality=80)
-            return "data:image/jpeg;base64," + base64.b64encode(jpeg.getvalue()).decode("ascii")
-    return ""
+    return pictures
+
+
+def thumbnail(pictures: Mapping[str, Path], name: str, sizes: SlideSizes = SIZES) -> str:
+    """The picture of a slide, made small; empty where there is none."""
+    path = pictures.get(name, pictures.get(Path(name).stem))
+    if path is None:
+        return ""
+    with Image.open(path) as picture:
+        small = picture.convert("RGB")
+    small.thumbnail((sizes.pixels, sizes.pixels))
+    jpeg = io.BytesIO()
+    small.save(jpeg, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg.getvalue()).decode("ascii")
 
 
 def write_slides(path: Path, cards: list[SlideCard], run: dict[str, Any]) -> Path:
