@@ -15,6 +15,7 @@ from tiny_encoder import save_tiny_bert
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import encoders, load
+from attsvm.datasets.encoder_network import EncoderNetwork
 from attsvm.datasets.encoders import encoder_text
 from attsvm.datasets.sentences import occurrences
 
@@ -132,7 +133,7 @@ def test_rows_are_a_file_that_is_mapped_and_states_are_read_by_safetensors(bert,
 
     dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "cache")
     bags = dataset.encode(range(60)).bags
-    assert isinstance(bags.rows, np.memmap)
+    assert isinstance(bags.rows.base, np.memmap)
     assert bags.rows.dtype == np.float16
     arrays = load_file(next((tmp_path / "cache").iterdir()))
     assert arrays["states"].dtype == np.float16
@@ -290,3 +291,20 @@ def test_minilm_reads_a_word_in_its_sentence(write):
     assert bags.d == 96
     nots = bags[4][0], bags[5][0]
     assert np.linalg.norm(nots[0] - nots[1]) > 0.2  # the same word in two sentences
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+def test_layers_behind_the_one_that_is_read_do_not_run(bert, layer):
+    import torch
+
+    network = EncoderNetwork(str(bert))
+    ran = []
+    for k, module in enumerate(network.model.encoder.layer):
+        module.register_forward_hook(lambda *_, k=k: ran.append(k))
+    pieces = network.sub_words(["the film. dull story", "plot"])
+    network.states(pieces, np.array([0]), [layer])  # tries whether it may stop
+    ran.clear()
+    alone = network.states(pieces, np.array([0, 1]), [layer])[0]
+    assert ran == list(range(layer if layer < 3 else 3))
+    both = network.states(pieces, np.array([0, 1]), [layer, 3])[0]
+    assert torch.equal(alone, both)

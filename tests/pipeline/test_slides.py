@@ -132,6 +132,22 @@ def test_pictures_of_slides_stand_beside_their_heatmaps(run, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+def test_slides_without_signal_are_said_to_be_at_chance(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    (tmp_path / "slides").mkdir()
+    for k in range(24):
+        np.save(tmp_path / "slides" / f"s{k}.npy", rng.normal(size=(5, 3)))
+    rows = "".join(f"s{k},{rng.integers(2)}\n" for k in range(24))
+    (tmp_path / "slides" / "labels.csv").write_text(f"slide_id,label\n{rows}")
+    command = ["fit", str(tmp_path / "slides"), "--assumption", "standard", "--quiet"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr()
+    assert "Slides left out are not predicted better than by chance" in said.out
+    assert "Patients are not named" in said.out
+    assert said.err == ""
+    assert "hold no coordinates" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -34,16 +34,6 @@ _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
     "seed": (seed, "decides the split and every random draw"),
     "test_size": (share, "share of the sequences held out for evaluation"),
-    "validation_size": (share, "share of the rest that chooses the step of joint training"),
-    "joint_steps": (
-        positive_int,
-        (
-            "steps of joint training; by default 30 to 300, about five seconds of a core, fewer"
-            " when the validation loss stops falling"
-        ),
-    ),
-    "joint_lr": (step_length, "length of a step of W in joint training"),
-    "head_lr": (step_length, "length of a step of the head in joint training"),
     "selection_steps": (
         positive_int,
         "steps of the selection stage, W alone; by default 100 to 20000, about 10 s of a core",
@@ -81,9 +71,9 @@ def add_parser(commands: Any) -> None:
         "fit",
         help="train an attention layer on data, solve its max-margin programme, compare, report",
         description=(
-            "Train a softmax-attention layer, see which token each sequence selects, solve the"
-            " max-margin programme of that selection with a certificate, compare directions,"
-            " evaluate on held-out data, and write a report."
+            "Fit a softmax-attention classifier, evaluate it on held-out data, see which token each"
+            " sequence selects, solve the max-margin programme of that selection with a"
+            " certificate, compare directions, and write a report."
         ),
     )
     add_data(parser)
@@ -117,9 +107,9 @@ def add_parser(commands: Any) -> None:
         ),
     )
     group.add_argument(
-        "--merge-duplicates",
-        action="store_true",
-        help="mask repeated tokens of a sequence instead of refusing them",
+        "--class-weight",
+        choices=("balanced",),
+        help="weigh every class alike, however many sequences it has",
     )
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
@@ -164,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
     settings = FitSettings(
         assumption=options.assumption,
         norm=norm,
-        merge_duplicates=options.merge_duplicates,
+        class_weight=options.class_weight,
         predictions_format=options.predictions_format,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
@@ -232,7 +222,7 @@ def _command_line(options: argparse.Namespace, folder: Path) -> str:
 
 def _refuse_training(options: argparse.Namespace) -> None:
     """Refuse options of stages that the standard assumption does not have."""
-    for name in ("joint_steps", "joint_lr", "head_lr", "selection_steps", "lr", "records"):
+    for name in ("selection_steps", "lr", "records"):
         if getattr(options, name) != getattr(FitSettings(), name):
             raise InputError(
                 f"{_option(name)} belongs to the descent of --assumption collective, which slides"
@@ -258,6 +248,7 @@ def _print(result: dict[str, Any], folder: Path) -> None:
     show(f"  {result['verdict']['beside']}")
     for line in _words_table(result["results"].get("words", [])):
         show(line)
+    show("The theory in this run:")
     for sentence in result["verdict"]["sentences"]:
         show(f"  {sentence}")
     for claim in result["claims"]:
@@ -266,10 +257,10 @@ def _print(result: dict[str, Any], folder: Path) -> None:
 
 
 def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
-    """The lines of a table of the words chosen most often, a column for each class."""
+    """The lines of a table of the words that say most, a column for each class."""
     columns = []
     for entry in classes:
-        column = [f"{'chosen for ' + entry['class']:<24.24} times  right"]
+        column = [f"{'says most for ' + entry['class']:<24.24} times  right"]
         for row in entry["words"][:most]:
             right = "-" if row["right"] is None else f"{row['right']:.0%}"
             column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")

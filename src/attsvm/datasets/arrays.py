@@ -20,10 +20,10 @@ from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 
 def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
-    """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``,
-    ``mask``), or of an ``.npz`` file of bags. Such a file has rows ``X`` of shape ``(N, d)``, the
-    bag of each row in ``groups``, and one label per bag in ``y``, in the order in which bags first
-    appear.
+    """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y`` of any two classes or
+    more, optional ``Z``, ``mask``), or of an ``.npz`` file of bags. Such a file has rows ``X`` of
+    shape ``(N, d)``, the bag of each row in ``groups``, and one label per bag in ``y``, in the
+    order in which bags first appear.
 
     Args:
         path: the file.
@@ -44,9 +44,15 @@ def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
     path = Path(path)
     if _has_groups(path):
         return _grouped(path, classes)
-    if classes is not None and "y" not in (arrays := load_arrays(path)):
+    arrays = load_arrays(path)
+    if classes is not None and "y" not in arrays:
         return _unlabelled(path, arrays, classes)
-    data, extras = AttentionData.read(path)
+    labels, positions = np.unique(arrays.get("y", np.zeros(0)), return_inverse=True)
+    has_labels = "y" in arrays and arrays["y"].ndim == 1 and not _missing_labels(arrays["y"])
+    has_classes = has_labels and (len(labels) > 1 or classes is not None)
+    if has_classes:
+        arrays["y"] = np.where(positions % 2 == 1, 1.0, -1.0)  # of any classes: to be checked alike
+    data, extras = AttentionData.from_arrays(path, arrays)
     if data.batch_shape:
         raise InputError(
             f"{path} holds instances with leading axes {data.batch_shape}; save one of them as X of"
@@ -59,7 +65,14 @@ def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
         "further_arrays": sorted(extras),
     }
     name = name_of(path.name)
-    return from_data(data, name, f"Sequences of {name}", provenance)
+    dataset = from_data(data, name, f"Sequences of {name}", provenance)
+    if not has_classes:
+        return dataset
+    names = class_names(labels)
+    if classes is not None:
+        at = _known_positions(np.array(names)[positions], classes, data.n, path)
+        return replace(dataset, labels=at, class_names=tuple(classes))
+    return replace(dataset, labels=positions, class_names=names)
 
 
 def from_data(
@@ -88,6 +101,26 @@ def from_data(
         _nothing,
         encode,
     )
+
+
+def class_names(classes: NDArray[Any]) -> tuple[str, ...]:
+    """``(K,)`` labels as people write them: whole numbers without a point, signs where there are
+    two.
+    """
+    if classes.dtype.kind not in "iuf":
+        return tuple(map(str, classes))
+    form = "{:+g}" if classes.tolist() == [-1, 1] else "{:g}"
+    return tuple(map(form.format, classes))
+
+
+def _written(labels: NDArray[Any]) -> NDArray[Any]:
+    """``(n,)`` labels as :func:`class_names` writes them."""
+    classes, positions = np.unique(labels, return_inverse=True)
+    return np.array(class_names(classes))[positions]
+
+
+def _missing_labels(y: NDArray[Any]) -> bool:
+    return bool(y.dtype.kind == "f" and not np.isfinite(y).all())
 
 
 def _nothing(train: IntArray) -> Learned:
@@ -155,10 +188,11 @@ def _grouped(path: Path, known: Sequence[str] | None) -> Dataset:
         classes, positions = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"{path}: y holds one class, {classes[0]}; give bags of two or more")
-        known = tuple(map(str, classes))
+        known = class_names(classes)
     else:
-        positions = _known_positions(labels, known, bags.n, path)
-    class_names = tuple(known)
+        written = None if labels is None else _written(labels)
+        positions = _known_positions(written, known, bags.n, path)
+    names = tuple(known)
 
     def encode(learned: Learned) -> Encoded:
         return Encoded(bags, Views(bags.n, lambda i: array_view(np.arange(bags.lengths[i]))))
@@ -169,7 +203,7 @@ def _grouped(path: Path, known: Sequence[str] | None) -> Dataset:
         f"Bags of {name}",
         "array",
         positions,
-        class_names,
+        names,
         {"source": name_of(path), "sha256": digest(path), "rows": bags.n},
         [],
         _nothing,

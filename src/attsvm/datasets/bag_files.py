@@ -66,8 +66,7 @@ class BagFile:
 class BagFolder(Compact, Sequence[BagFile]):
     """Bags of a folder with their labels, in the order of the table of labels.
 
-    An estimator takes it as its bags: ``WitnessSVC().fit(slides, slides.labels,
-    groups=slides.groups)``.
+    An estimator takes it with its labels and its groups: ``WitnessSVC().fit(slides)``.
 
     Attributes:
         names: identifier of each bag.
@@ -170,7 +169,7 @@ def read_bags(
         table = dict.fromkeys(sorted(files), ("", ""))
     else:
         path = Path(labels)
-        if not path.exists() and (folder / path).exists():
+        if not path.exists() and not path.is_absolute():
             path = folder / path
         table = _read_labels(path, id, label, group, is_labelled)
     paths = {name: _file_of(name, files) for name in table}
@@ -252,7 +251,7 @@ def slides(
         positions, class_names = known_positions(values, Path(folder), classes), tuple(classes)
 
     def encode(learned: Learned) -> Encoded:
-        rows = replace(as_bags(bags), names=np.array(bags.names), groups=bags.groups)
+        rows = replace(as_bags(bags), labels=None)
         return Encoded(rows, Views(len(bags), view), query="constant")
 
     def view(i: int) -> View:

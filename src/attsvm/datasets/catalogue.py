@@ -127,7 +127,7 @@ def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
 
 
 def kind_of_data(spec: str | Path) -> Kind | None:
-    """What a token of the data at a path or of a name is; None where :func:`load` refuses it.
+    """The kind of the tokens at a path or of a name; None where :func:`load` refuses it.
 
     Example:
         >>> from attsvm.datasets.catalogue import kind_of_data

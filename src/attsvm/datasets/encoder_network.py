@@ -106,6 +106,7 @@ class EncoderNetwork:
             self.longest = min(self.longest, 512)
         self.digest = self._digest()
         self._model: Any = None
+        self._following: dict[int, Any] = {}
 
     def _load(self, kind: str) -> Any:
         with told_of_model(self.name), _silent(self.transformers):
@@ -194,7 +195,7 @@ class EncoderNetwork:
         """The states ``(layers, R, d)`` of the instances of these texts, text after text, a tensor
         of float32.
 
-        1. Run the encoder on the texts, padded to the longest of them.
+        1. Run the encoder on the texts, padded to the longest of them, up to the last layer.
         2. Add the states of the sub-words of each instance by their weights.
         """
         import torch
@@ -206,10 +207,10 @@ class EncoderNetwork:
         ids = np.zeros(is_visible.shape, dtype=np.int64)
         ids[is_visible] = sub_words.ids[chosen]
         with torch.inference_mode():
-            output = self.model(
+            states = self._hidden_states(
                 torch.from_numpy(ids).to(self.device),
-                attention_mask=torch.from_numpy(is_visible.astype(np.int64)).to(self.device),
-                output_hidden_states=True,
+                torch.from_numpy(is_visible.astype(np.int64)).to(self.device),
+                layers,
             )
             # 2: sums over sub-words, which are at these places of the padded batch
             rows = np.diff(sub_words.offsets)[texts]
@@ -219,11 +220,64 @@ class EncoderNetwork:
             at = torch.from_numpy(np.flatnonzero(is_visible)[counts]).to(self.device)
             weight = torch.from_numpy(sub_words.weight[chosen][counts]).to(self.device)
             sums = []
-            for layer in layers:
-                hidden = output.hidden_states[layer].flatten(0, 1)[at].float()
+            for hidden_states in states:
+                hidden = hidden_states.flatten(0, 1)[at].float()
                 zeros = hidden.new_zeros(int(rows.sum()), hidden.shape[1])
                 sums.append(zeros.index_add_(0, row, hidden.mul_(weight[:, None])))
             return torch.stack(sums).cpu()
+
+    def _hidden_states(self, ids: Any, mask: Any, layers: Sequence[int]) -> list[Any]:
+        """The hidden states ``(n, T, d)`` of layers; those behind the last one do not run where the
+        input of the next is its states.
+        """
+        if len(layers) > 1 or self._following_layer(layers[0]) is None:
+            output = self.model(ids, attention_mask=mask, output_hidden_states=True)
+            return [output.hidden_states[layer] for layer in layers]
+        return [self._input_of(self._following_layer(layers[0]), ids, mask)]
+
+    def _following_layer(self, layer: int) -> Any:
+        """The module whose input is the states of a layer; None where there is none, or where a
+        short text shows that its input is something else.
+        """
+        if layer not in self._following:
+            import torch
+
+            stacks = [
+                module
+                for module in self.model.modules()
+                if isinstance(module, torch.nn.ModuleList) and len(module) == self.layers
+            ]
+            module = stacks[0][layer] if len(stacks) == 1 and layer < self.layers else None
+            if module is not None:
+                ids = torch.tensor([self.tokenizer("one short text")["input_ids"]])
+                mask = torch.ones_like(ids).to(self.device)
+                ids = ids.to(self.device)
+                output = self.model(ids, attention_mask=mask, output_hidden_states=True)
+                entering = self._input_of(module, ids, mask)
+                if entering is None or not torch.equal(entering, output.hidden_states[layer]):
+                    module = None
+            self._following[layer] = module
+        return self._following[layer]
+
+    def _input_of(self, module: Any, ids: Any, mask: Any) -> Any:
+        """What enters a module, behind which nothing runs."""
+        entering: list[Any] = []
+
+        def stop(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            entering.append(arguments[0] if arguments else named.get("hidden_states"))
+            raise _ReachedError
+
+        handle = module.register_forward_pre_hook(stop, with_kwargs=True)
+        try:
+            self.model(ids, attention_mask=mask)
+        except _ReachedError:
+            return entering[0]
+        finally:
+            handle.remove()
+
+
+class _ReachedError(Exception):
+    """The pass has come to the module that was to be reached."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from attsvm.base.errors import InputError
 from attsvm.base.files import brief
 from attsvm.base.printable import Compact
-from attsvm.datasets.attention_data import AttentionData, IntArray
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.datasets.queries import table_queries
 
@@ -70,15 +70,26 @@ class Encoded(Compact):
     query: Literal["mean", "constant", "first"] = "mean"
     learned: Learned = field(default_factory=dict)
 
+    def queries(self, bags: Bags) -> FloatArray:
+        """``(n, d_z)`` queries of some of the sequences, which are in memory."""
+        if bags.queries is not None:
+            return bags.queries
+        return table_queries(np.asarray(bags.rows, np.float64), bags.offsets, self.query)
+
     def data(self, labels: ArrayLike) -> AttentionData:
         """Padded sequences of float64 with their queries and ``(n,)`` labels of -1 and +1, for
         whatever takes :class:`~attsvm.AttentionData`; small data only.
         """
-        bags = self.bags
-        if bags.queries is None:
-            queries = table_queries(np.asarray(bags.rows), bags.offsets, self.query)
-            bags = replace(bags, queries=queries)
-        return bags.data(labels)
+        return replace(self.bags, queries=self.queries(self.bags)).data(labels)
+
+    def take(self, rows: IntArray) -> Encoded:
+        """The sequences at these positions."""
+        views = self.views
+        return replace(
+            self,
+            bags=self.bags.take(rows),
+            views=None if views is None else Views(len(rows), lambda i: views[int(rows[i])]),
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

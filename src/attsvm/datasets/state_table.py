@@ -175,7 +175,8 @@ def temporary_rows(folder: Path | None, shape: tuple[int, int]) -> NDArray[np.fl
         _check_room(where, 2 * math.prod(shape))
         with tempfile.TemporaryFile(dir=folder) as file:
             file.truncate(max(2 * math.prod(shape), 1))
-            return np.memmap(file, "<f2", "r+", shape=shape)
+            # as a plain array: slices of a subclass cost twice as much
+            return np.memmap(file, "<f2", "r+", shape=shape).view(np.ndarray)
 
 
 def _write_empty(file: BinaryIO, small: dict[str, NDArray[Any]], shape: tuple[int, int]) -> None:

@@ -108,7 +108,7 @@ class FittedRun:
 
     @property
     def kind(self) -> Kind:
-        """What a token of its data is; see :class:`attsvm.datasets.Dataset`."""
+        """Kind of its tokens; see :class:`attsvm.datasets.Dataset`."""
         kind: Kind = self._content["kind"]
         return kind
 
@@ -129,6 +129,11 @@ class FittedRun:
                 f" {_PLURAL[content['kind']]}; give data of the same kind"
             )
         dataset = load(data, **{**self.options, **options, "classes": self.class_names})
+        if dataset.class_names != self.class_names:
+            raise InputError(
+                f"{data} has the classes {' and '.join(dataset.class_names[:5])}, and"
+                f" {name_of(self.folder)} was fitted to {' and '.join(self.class_names[:5])}"
+            )
         if dataset.provenance.get("encoder") != content["encoder"]:
             raise InputError(
                 f"the encoder {self.options.get('encoder')} is not the one of the fit: its files"

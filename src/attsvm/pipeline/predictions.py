@@ -50,7 +50,7 @@ def prediction_columns(model: BagClassifier, dataset: Dataset) -> dict[str, type
     """The columns of predictions with their types.
 
     ``row`` is the number of the row in its file, from 1, ``id`` its identifier where there is one;
-    ``split`` is train, validation, test or new; ``probability`` that of the prediction. ``chosen``
+    ``split`` is train, test or new; ``probability`` that of the prediction. ``chosen``
     is the word, patch or instance that decides, ``position`` where it stands among those that the
     model reads, from 1, and ``attention`` its attention, of witnesses ``instance_probability``, the
     probability that it is the witness. ``rival`` is the next one, and ``margin`` how much more the

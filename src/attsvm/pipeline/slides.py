@@ -29,6 +29,7 @@ from attsvm.datasets import Dataset, Encoded
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
+from attsvm.pipeline.model import RunData, fitted
 from attsvm.pipeline.predictions import (
     PATCH_COLUMNS,
     patches,
@@ -38,7 +39,6 @@ from attsvm.pipeline.predictions import (
 )
 from attsvm.pipeline.settings import FitSettings
 from attsvm.report.slides_page import pictures_of_slides, slide_card, slides_to_show, write_slides
-from attsvm.sklearn import AttentionSVC, WitnessSVC
 from attsvm.sklearn.bag_classifier import BagClassifier
 from attsvm.sklearn.evidence import predicted
 from attsvm.sklearn.stage import Progress
@@ -62,7 +62,8 @@ def fit_slides(
 
     Args:
         dataset: of kind ``slide``.
-        settings: of which assumption, seed, ``test_size`` and ``predictions_format`` count.
+        settings: of which assumption, seed, ``test_size``, ``class_weight`` and
+            ``predictions_format`` count.
         folder: the run folder.
         overwrite: throw away another run that lies in the folder.
         progress: called with stage, steps done, steps in all.
@@ -96,9 +97,8 @@ def fit_slides(
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         path = run_folder.path
         # 2: the classifier
-        estimator = WitnessSVC if settings.assumption == "standard" else AttentionSVC
-        model = estimator(random_state=settings.seed, progress=progress)
-        model.fit(encoded.bags.take(train), dataset.labels[train])
+        data = RunData(dataset, encoded, train, test, len(dataset.class_names) - 1, train)
+        model, beats_chance = fitted(data, settings, progress)
         timing = {"fit": time.perf_counter() - started}
         save_fitted(path, model, dataset, encoded)
         # 3: comparisons and answers
@@ -118,12 +118,12 @@ def fit_slides(
             "environment": environment(),
             "results": results,
             "claims": [],
-            "verdict": _verdict(results, dataset, encoded.bags),
+            "verdict": _verdict(results, encoded.bags, beats_chance),
             "timing": timing,
         }
         cards = [
             _card(model, dataset, encoded, int(test[k]), reason, pictures)
-            for k, reason in _shown(model, dataset, encoded.bags, test)
+            for k, reason in _slides_on_page(model, dataset, encoded.bags, test)
         ]
         write_slides(path / "report.html", cards, run)
         return run_folder.finish(run)
@@ -291,7 +291,7 @@ def _calibration(
     return rows
 
 
-def _shown(
+def _slides_on_page(
     model: BagClassifier, dataset: Dataset, bags: Bags, test: IntArray
 ) -> list[tuple[int, str]]:
     """The held-out slides that are drawn, see :func:`attsvm.report.slides_page.slides_to_show`."""
@@ -327,7 +327,7 @@ def _card(
     )
 
 
-def _verdict(results: dict[str, Any], dataset: Dataset, bags: Bags) -> dict[str, Any]:
+def _verdict(results: dict[str, Any], bags: Bags, beats_chance: bool) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``."""
     share = {entry["name"]: entry["test"] for entry in results["accuracy"]}
     headline = (
@@ -345,7 +345,14 @@ def _verdict(results: dict[str, Any], dataset: Dataset, bags: Bags) -> dict[str,
         f"The one patch that the model chooses gives the right class alone on {share['hard']:.1%}"
         " of these slides."
     )
-    return {"headline": headline, "beside": alone, "sentences": [alone, kept_apart], "ends": []}
+    sentences = [alone, kept_apart]
+    if not beats_chance:
+        sentences.insert(
+            0,
+            "Slides left out are not predicted better than by chance: trust neither predictions nor"
+            " heatmaps.",
+        )
+    return {"headline": headline, "beside": alone, "sentences": sentences, "ends": []}
 
 
 def _describe(dataset: Dataset, bags: Bags, splits: dict[str, IntArray]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from attsvm.base.printable import name_of
 from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
-from attsvm.report.page import POLICY, document, end_paragraphs
+from attsvm.report.page import POLICY, document, end_paragraphs, has_unequal_classes
 from attsvm.report.slides_page import CONTENT, slides_document
 from attsvm.report.token_sequences import data_uri
 from attsvm.solvers import MarginSolution
@@ -130,6 +130,7 @@ def write_bags(
     bag_ids: ArrayLike | None = None,
     instances: Sequence[str] | ArrayLike | Callable[[int, int], Any] | None = None,
     names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     explained: PageExplanation | None = None,
     title: str = "Bags",
 ) -> Path:
@@ -149,6 +150,7 @@ def write_bags(
             the few that are shown: ``lambda bag, t: patch_image(slides[bag], *places[bag][t])``.
             Without it an instance is its position.
         names: ``(n,)`` of the bags; by default their position.
+        class_names: ``(K,)`` of the classes, in the order of the model's; by default its labels.
         explained: what ``model.explain`` says of these bags; the page then shows their support
             instances and the certificate of their margin.
         title: of the page.
@@ -159,7 +161,7 @@ def write_bags(
     bags = as_bags(X, bag_ids)
     labels = bag_labels(y, bags)
     data = X if isinstance(X, AttentionData) else bags  # which keeps its queries
-    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names)
+    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names, class_names)
     explanation = (read, explained) if explained else None
     return write_file(path, _document(_content(read, explanation, title), None))
 
@@ -169,23 +171,22 @@ class PageBags:
     """Bags for :func:`write_joint_page`.
 
     Attributes:
-        data: the bags, with their queries and labels.
+        bags: the bags, with their labels, and queries where they have some.
         instances: texts or images of their instances, see :func:`write_bags`.
         names: of the bags.
-        class_names: of the classes -1 and +1.
+        class_names: of the classes, in the order of the model's.
     """
 
-    data: AttentionData
+    bags: Bags
     instances: Sequence[str] | FloatArray | None
     names: list[str]
     class_names: Sequence[str]
 
     def read(self, model: Any) -> _ModelOfBags:
         """The model's predictions and evidence of these bags."""
-        bags = as_bags(self.data)
-        pictures = _pictures(self.instances, bags)
+        bags, pictures = self.bags, _pictures(self.instances, self.bags)
         return _ModelOfBags(
-            model, self.data, bags, bag_labels(None, bags), pictures, self.names, self.class_names
+            model, bags, bags, bag_labels(None, bags), pictures, self.names, self.class_names
         )
 
 
@@ -268,6 +269,7 @@ def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
         run=run,
         accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),
         words=results.get("words") or [],
+        unequal=has_unequal_classes(run["dataset"]) if run else False,
         ends=end_paragraphs(run["verdict"].get("ends")) if run else [],
         **content,
     )
@@ -283,7 +285,7 @@ class _ModelOfBags:
         labels: ``(n,)``.
         pictures: kind of the instances, and their texts or images.
         names: of the bags.
-        class_names: of two classes.
+        class_names: of the classes.
     """
 
     def __init__(

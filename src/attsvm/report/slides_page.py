@@ -62,7 +62,7 @@ class SlideCard:
         name, group: of the slide and of its patient, empty without.
         label, predicted: class names.
         correct: whether they are the same.
-        reason: why the slide is shown.
+        reason: why the slide is on the page.
         probability: of the prediction.
         heatmap, thumbnail: pictures as data; empty where there are none.
         patches: the weightiest, each with position, place and probability.
@@ -92,15 +92,15 @@ def slides_to_show(
     """
     confident = np.argsort(-probability, kind="stable")
     right = confident[(predicted == labels)[confident]]
-    shown = {int(i): "wrong" for i in confident if predicted[i] != labels[i]}
-    shown = dict(list(shown.items())[: sizes.wrong])
-    shown |= {int(i): "least sure" for i in right[::-1][: sizes.unsure]}
+    reasons = {int(i): "wrong" for i in confident if predicted[i] != labels[i]}
+    reasons = dict(list(reasons.items())[: sizes.wrong])
+    reasons |= {int(i): "least sure" for i in right[::-1][: sizes.unsure]}
     turn = {int(i): int(np.sum(predicted[right[:k]] == predicted[i])) for k, i in enumerate(right)}
     for i in sorted(turn, key=lambda i: turn[i]):
-        if len(shown) >= sizes.slides:
+        if len(reasons) >= sizes.slides:
             break
-        shown.setdefault(i, "surest of its class")
-    return list(shown.items())
+        reasons.setdefault(i, "surest of its class")
+    return list(reasons.items())
 
 
 def slide_card(
@@ -243,7 +243,7 @@ def write_slides(path: Path, cards: list[SlideCard], run: dict[str, Any]) -> Pat
 
     Args:
         path: the HTML file.
-        cards: the slides that are shown.
+        cards: of the slides on the page.
         run: the content of ``run.json``.
     """
     content = json.loads(json.dumps({"cards": [asdict(card) for card in cards]}))
