@@ -51,15 +51,18 @@ def test_words_are_counted_for_each_class_and_shown_everywhere(fitted, capsys):
     assert sum(seen) <= 30
     hits = sum(row["right"] * row["held_out"] for row in rows if row["held_out"])
     soft = next(entry for entry in run["results"]["accuracy"] if entry["name"] == "soft")
-    if max(len(one["words"]) for one in classes) < 15:  # every word is listed
-        assert hits == pytest.approx(soft["test"] * 30)
+    assert hits <= soft["test"] * 30 + 1e-9  # only words that belong to a class are listed
+    for one, word in zip(classes, ["alarm", "calm"], strict=True):
+        assert {row["word"] for row in one["words"]} <= {word}
+    assert rows
     assert main([*command, *SHORT, "--out", str(home / "runs" / "notes")]) in (0, 3)
     told = capsys.readouterr().out
     assert told.startswith("The chosen word alone is right on ")
-    assert re.search(r"says most for loud +times +right", told)
-    page = (home / "runs" / "notes" / "report.html").read_text(encoding="utf-8")
     for one in classes:
-        row = one["words"][0]
+        assert (f"No word is chosen for {one['class']}" in told) == (not one["words"])
+        assert bool(re.search(f"says most for {one['class']} +times", told)) == bool(one["words"])
+    page = (home / "runs" / "notes" / "report.html").read_text(encoding="utf-8")
+    for row in rows:
         assert f'<bdi>{row["word"]}</bdi></th><td class="num">{row["times"]}</td>' in page
         assert re.search(rf"{re.escape(row['word'])} +{row['times']}\b", told)
     assert '<h2 id="theory">' in page
@@ -112,3 +115,43 @@ def test_new_texts_are_read_by_the_encoder_of_the_fit_alone(fitted, tmp_path, ca
     assert main(["predict", str(run), str(home / "more.csv"), "--out", str(out)]) == 2
     (home / "bert" / "more.json").unlink()
     assert "is not the one of the fit" in capsys.readouterr().err
+
+
+def test_sentences_are_what_decides(fitted, tmp_path, capsys):
+    pytest.importorskip("syntok", reason="syntok is not installed")
+    rows = [
+        [f"Some {first}. {['Calm', 'Alarm'][k % 2]}! No {last}.", k % 2]
+        for k, (first, last) in enumerate([("air", "cap"), ("bat", "cap"), ("air", "dog")] * 14)
+    ]
+    data = tmp_path / "notes.csv"
+    with data.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+    home, _ = fitted
+    command = ["fit", str(data), "--encoder", str(home / "bert"), "--instances", "sentences"]
+    assert main([*command, *SHORT, "--out", str(tmp_path / "run")]) in (0, 3)
+    told = capsys.readouterr().out
+    assert told.startswith("The chosen sentence alone is right on ")
+    assert "a random sentence is right on" in told
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["dataset"]["tokens"] == {"min": 3, "median": 3.0, "max": 3}
+    assert run["results"]["words"] == []
+    table = (tmp_path / "run" / "predictions.csv").read_text(encoding="utf-8")
+    assert re.search(r",(Calm|Alarm)!,", table)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--device", "cuda:77"], "device cuda:77 with float32 is not here"),
+        (["--device", "gpu"], "device is 'gpu', which names none"),
+        (["--dtype", "float8"], "argument --dtype: invalid choice"),
+    ],
+)
+def test_a_device_is_refused_before_anything_is_read(options, sentence, capsys, tmp_path):
+    command = ["fit", str(tmp_path / "none.csv"), "--encoder", "none", *options]
+    try:
+        code = main(command)
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert sentence in capsys.readouterr().err

@@ -158,7 +158,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_new_rows(parser: argparse.ArgumentParser) -> None:
-    """What new rows may have otherwise than those of a fit."""
+    """Columns and encoding of new rows, where they differ from those of a fit."""
     group = parser.add_argument_group("text data, where it differs from that of the fit")
     for name in ("text", "label", "id"):
         group.add_argument(

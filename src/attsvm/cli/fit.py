@@ -246,8 +246,11 @@ def _print_first_accuracy(accuracy: float) -> None:
 def _print(result: dict[str, Any], folder: Path) -> None:
     show(result["verdict"]["headline"])
     show(f"  {result['verdict']['beside']}")
-    for line in _words_table(result["results"].get("words", [])):
+    classes = result["results"].get("words", [])
+    for line in _words_table(classes):
         show(line)
+    if not all(entry["words"] for entry in classes):
+        show(f"  {result['verdict']['words']}")
     show("The theory in this run:")
     for sentence in result["verdict"]["sentences"]:
         show(f"  {sentence}")
@@ -259,13 +262,13 @@ def _print(result: dict[str, Any], folder: Path) -> None:
 def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
     """The lines of a table of the words that say most, a column for each class."""
     columns = []
-    for entry in classes:
+    for entry in filter(lambda entry: entry["words"], classes):
         column = [f"{'says most for ' + entry['class']:<24.24} times  right"]
         for row in entry["words"][:most]:
             right = "-" if row["right"] is None else f"{row['right']:.0%}"
             column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")
         columns.append(column)
-    if not any(len(column) > 1 for column in columns):
+    if not columns:
         return []
     lines = itertools.zip_longest(*columns, fillvalue="")
     return ["", *("  " + "   ".join(f"{cell:<37}" for cell in line).rstrip() for line in lines), ""]

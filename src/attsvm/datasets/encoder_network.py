@@ -260,7 +260,7 @@ class EncoderNetwork:
         return self._following[layer]
 
     def _input_of(self, module: Any, ids: Any, mask: Any) -> Any:
-        """What enters a module, behind which nothing runs."""
+        """The input of a module, behind which nothing runs."""
         entering: list[Any] = []
 
         def stop(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:

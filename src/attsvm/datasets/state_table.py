@@ -203,7 +203,7 @@ def _write_empty(file: BinaryIO, small: dict[str, NDArray[Any]], shape: tuple[in
 
 
 def _read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """What is said of the arrays of a table, and where they begin."""
+    """Types, shapes and positions of the arrays of a table, and the byte at which they begin."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:

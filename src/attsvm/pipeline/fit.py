@@ -127,7 +127,7 @@ def fit_dataset(
         stated = witness_claims if is_standard else attention_claims
         claims = check_claims(stated(results, len(run.test)), results, len(run.test))
         judge = witness_verdict if is_standard else attention_verdict
-        verdict = judge(results, claims, dataset.kind, run.classes)
+        verdict = judge(results, claims, run.token_kind, run.classes)
         save_fitted(run_folder.path, estimator, dataset, run.encoded)
         write_table(
             predictions(estimator, dataset, run.encoded, {"train": run.train, "test": run.test}),

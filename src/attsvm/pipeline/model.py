@@ -64,6 +64,12 @@ class RunData:
         """Their names."""
         return self.dataset.class_names
 
+    @property
+    def token_kind(self) -> str:
+        """The kind of the data, or ``sentences`` where these are the tokens of texts."""
+        instances = self.dataset.provenance.get("instances")
+        return "sentences" if instances == "sentences" else self.dataset.kind
+
     def bags(self, rows: IntArray) -> Bags:
         """The sequences at these positions with their labels."""
         return replace(self.encoded.bags.take(rows), labels=self.labels[rows])

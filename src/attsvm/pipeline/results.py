@@ -21,6 +21,7 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import optimal_tokens, token_scores
 from attsvm.norms import Frobenius, Norm
 from attsvm.pipeline.accuracy import ChosenTokens
+from attsvm.pipeline.class_words import class_words
 from attsvm.pipeline.model import RunData, RunModel, unit_of
 from attsvm.sklearn.choosing import margin_values
 from attsvm.sklearn.evidence import predicted
@@ -285,16 +286,22 @@ def run_arrays(
 
 
 def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
-    """The ``words`` of ``run.json``: for each class the words that say most for it in the texts
+    """The ``words`` of ``run.json``: for each class the words that belong to it (see
+    :func:`~attsvm.pipeline.class_words.class_words`) among those that say most for it in the texts
     that the model gives to it, most frequent first, and on which share of the held-out texts among
-    these the model is right; empty where sequences are no texts.
+    these the model is right; empty where instances are no words.
     """
     views = run.encoded.views
-    if not views or views[0].get("kind") != "text":
+    if not views or run.token_kind != "text":
         return []
     tokens = model.estimator.select(run.encoded.bags)
     classes = model.estimator.predict(run.encoded.bags)
-    chosen = [_chosen_word(view, int(t)) for view, t in zip(views, tokens, strict=True)]
+    texts = [_words_of(view) for view in views]
+    # a view of a long text may end before its last words
+    chosen = [
+        words[t] if t < len(words) else "" for words, t in zip(texts, tokens.tolist(), strict=True)
+    ]
+    belonging = class_words(texts, chosen, classes)
     is_test = np.zeros(len(chosen), dtype=np.bool_)
     is_test[run.test] = True
     right = classes == run.labels
@@ -306,22 +313,24 @@ def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
         for i in np.flatnonzero(classes == k):
             if chosen[i]:
                 rows.setdefault(chosen[i], []).append(int(i))
-        frequent = sorted(rows, key=lambda word: (-len(rows[word]), word))[: SIZES.words]
         words = []
-        for word in frequent:
+        for word in belonging.get(k, [])[: SIZES.words]:
             held_out = [i for i in rows[word] if is_test[i]]
             share = float(right[held_out].mean()) if held_out else None
             words.append(
                 {"word": word, "times": len(rows[word]), "held_out": len(held_out), "right": share}
             )
-        texts = int(sum(map(len, rows.values())))
-        entries.append({"class": run.classes[k], "texts": texts, "words": words})
+        texts_of_class = int(sum(map(len, rows.values())))
+        entries.append({"class": run.classes[k], "texts": texts_of_class, "words": words})
     return entries
 
 
-def _chosen_word(view: dict[str, Any], token: int) -> str:
-    spans = view["spans"][token] if token < len(view["spans"]) else []
-    return str(view["text"][slice(*spans[0])]).lower() if spans else ""
+def _words_of(view: dict[str, Any]) -> list[str]:
+    """The words of a text in lower case, one for each of its tokens; empty where a view shows
+    none.
+    """
+    text = view["text"]
+    return [text[slice(*spans[0])].lower() if spans else "" for spans in view["spans"]]
 
 
 def plane_arrays(

@@ -20,6 +20,7 @@ from attsvm.sklearn.minimise import TOLERANCE
 _WORDS = {
     # kind of data: what a token, several of them, and several sequences are called
     "text": ("word", "words", "texts"),
+    "sentences": ("sentence", "sentences", "texts"),
     "image": ("patch", "patches", "images"),
     "array": ("token", "tokens", "sequences"),
 }
@@ -345,13 +346,16 @@ def _verdict(
 
 
 def words_sentence(classes: list[dict[str, Any]], most: int = 8) -> str:
-    """The words chosen most often, class by class; empty where there are none."""
+    """The words of each class, and the classes that have none; empty without classes."""
     named = [
         {"class": entry["class"], "words": [row["word"] for row in entry["words"][:most]]}
         for entry in classes
-        if entry["words"]
     ]
-    return sentence("words", classes=named)
+    return sentence(
+        "words",
+        classes=[entry for entry in named if entry["words"]],
+        without=[entry["class"] for entry in named if not entry["words"]],
+    )
 
 
 def sentence(block: str, **context: Any) -> str:
