@@ -193,9 +193,10 @@ def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def add_device(parser: Any) -> None:
+def add_device(parser: Any, dtype: str = "float32") -> None:
     """``--device`` and ``--dtype`` of a pretrained model, None where the user leaves them out; what
-    they name is checked by :func:`attsvm.datasets.devices.check_device`.
+    they name is checked by :func:`attsvm.datasets.devices.check_device`. ``dtype`` says what the
+    default is.
     """
     parser.add_argument(
         "--device",
@@ -205,7 +206,7 @@ def add_device(parser: Any) -> None:
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="floating-point type in which it runs (default float32)",
+        help=f"floating-point type in which it runs (default {dtype})",
     )
 
 
