@@ -17,7 +17,7 @@ from attsvm.solvers.programme import equilibrate
 
 SLEEPING = AscentOptions(numbers_worth_sleep=0)
 """Small programmes stand for those whose rows may sleep."""
-IN_SEGMENTS = replace(SLEEPING, numbers_worth_segments=0)
+IN_SEGMENTS = SLEEPING._replace(numbers_worth_segments=0)
 
 
 def ascended(margins: Margins, options: AscentOptions = SLEEPING) -> BlockAscent:
