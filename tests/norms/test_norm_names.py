@@ -125,7 +125,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
             NextTokenData.from_sentences([[0], [1]], [1, 0]),
             next_token.StepRule(0.1),
             3,
-            init=(np.eye(2), np.eye(2)),
+            init=tuple(np.arange(8.0).reshape(2, 2, 2)),
             norm=norm,
             records=ONCE,
         ).W
