@@ -83,7 +83,11 @@ def facts_of_groups(known: Sequence[int], new: Sequence[int]) -> Facts:
     return Facts(contexts[~asked], answer[~asked], contexts[asked], answer[asked], groups)
 
 
-def random_facts(groups: int, seed: int) -> Facts:
-    """Groups with one to three known and one to three new subjects each."""
-    known, new = np.random.default_rng([91, seed]).integers(1, 4, (2, groups))
-    return facts_of_groups(known, new)
+def random_facts(groups: int, seed: int, alike: bool = False) -> Facts:
+    """Groups with one to three known and one to three new subjects each, of sizes of their own or
+    all alike.
+    """
+    shape = (2, 1) if alike else (2, groups)
+    sizes = np.random.default_rng([91, seed]).integers(1, 4, shape)
+    known, new = np.broadcast_to(sizes, (2, groups))
+    return facts_of_groups(known.tolist(), new.tolist())
