@@ -81,7 +81,9 @@ def train_to_solutions(seeds, steps=20_000):
         columns[f"answered_{name}"] = share_answered(instances, W)
         size = np.linalg.norm(W, ord="nuc", axis=(-2, -1)).T
         margin = np.array(told)
-        columns[f"lead_{name}"] = np.array(leads) / np.maximum(np.abs(margin), 1e-300)
+        # there is no lead to speak of before all that is told is answered
+        lead = np.array(leads) / np.where(margin > 0, margin, np.inf)
+        columns[f"lead_{name}"] = np.clip(lead, -1.0, 1.0)
         columns[f"share_{name}"] = margin / np.maximum(size, 1e-300) * nuc.norm[:, None]
     return columns
 
@@ -265,8 +267,8 @@ def OC11(e):
 )
 def learning(e, axes):
     """Medians over trials, and 90 % of them. Left: least margin of told answers over the nuclear
-    norm, as a share of the best. Middle: least lead of new answers over least margin of told ones.
-    Right: attention trained as well; loss of new answers, dashed that of guessing.
+    norm, as a share of the best. Middle: least lead of new answers over least margin of told ones,
+    from where all told ones are right. Right: attention trained as well; loss of new answers, dashed that of guessing.
     """
     rows, attention = e.where(part="trained"), e.where(part="attention")
     for name, colour, label in (
@@ -285,7 +287,7 @@ def learning(e, axes):
     ):
         axis.set(xscale="log", xlabel="step", title=title)
     axes[0].set(ylim=(-0.05, 1.05))
-    axes[1].set(ylim=(-0.3, 1.3))
+    axes[1].set(ylim=(-0.3, 1.05))
     axes[2].set(ylim=(-0.05, 1.6))
     kit.legend(axes[0], loc="lower right")
 
