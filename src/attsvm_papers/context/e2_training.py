@@ -268,7 +268,8 @@ def OC11(e):
 def learning(e, axes):
     """Medians over trials, and 90 % of them. Left: least margin of told answers over the nuclear
     norm, as a share of the best. Middle: least lead of new answers over least margin of told ones,
-    from where all told ones are right. Right: attention trained as well; loss of new answers, dashed that of guessing.
+    from where all told ones are right. Right: attention trained as well; loss of new answers,
+    dashed that of guessing.
     """
     rows, attention = e.where(part="trained"), e.where(part="attention")
     for name, colour, label in (

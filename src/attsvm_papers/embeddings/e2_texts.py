@@ -32,7 +32,7 @@ ABSTRACT = "abstract: on real data a phenomenology close to that of the theory"
 @kit.run(
     file=lambda at: [digest(Path(at.text))[:12] if at.text else ""],
     seeds=kit.seeds(20, by=5),
-    quick={"seeds": 2},
+    quick={"seeds": 2, "steps": 100},
 )
 def run(file, seeds, text="", n=400, T=30, size=200, d=256, lr=200.0, steps=300):
     rows = []
