@@ -311,5 +311,5 @@ def draw_starts(e, axes):
         columns = chosen.levels("columns")
         mean = [chosen.where(columns=m)["answers"].mean() for m in columns]
         axis.plot(columns, mean, "o-", color=colour, markersize=4, label=f"start {size:g}")
-    axis.set(xlabel="columns", title="new questions answered", ylim=(-0.05, 1.05))
+    axis.set(xlabel="columns", title="new questions answered", ylim=(-0.05, 1.05), xticks=columns)
     kit.legend(axis, loc="lower right")

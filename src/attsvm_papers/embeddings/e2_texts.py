@@ -104,5 +104,7 @@ def logits_of_words(e, axes):
     """
     for axis, name, title in zip(axes, ("", "_start"), ("one step", "no step"), strict=True):
         logits = e["logits" + name][0]
-        axis.plot(e["signed"][0], logits / np.abs(logits).max(), "o", color=kit.BEST, markersize=3)
-        axis.set(title=title, xlabel="signed frequency", ylim=(-1.1, 1.1))
+        axis.plot(
+            1000 * e["signed"][0], logits / np.abs(logits).max(), "o", color=kit.BEST, markersize=3
+        )
+        axis.set(title=title, xlabel="signed frequency, in thousandths", ylim=(-1.1, 1.1))
