@@ -1,16 +1,19 @@
+import shutil
 import sys
 from pathlib import Path
 
 import attsvm
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+shutil.copytree(HERE.parent / "examples", HERE / "notebooks", dirs_exist_ok=True)
 
 project = "attsvm"
 author = "The attsvm developers"
 copyright = "the attsvm developers, Apache-2.0"
 version = release = attsvm.__version__
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
@@ -26,6 +29,8 @@ smartquotes_action = "qe"  # two hyphens begin an option, and are no dash
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # the tests run the notebooks
+nb_merge_streams = True
 html_theme = "furo"
 html_title = "attsvm"
 html_theme_options = {"top_of_page_buttons": []}

@@ -20,6 +20,7 @@ _ROOMS = {
         "optimal_tokens pair_margins prompt_margins ratio_margins recombine relaxed_margins "
         "selection_batch selection_margins sequence_margins token_scores"
     ),
+    "pipeline.fitted_run": "FittedRun load_run",
     "norms": "Frobenius Lp MaxRow Norm Nuclear PowerPotential Rows Schatten Spectral parse_norm",
     "solvers": (
         "MarginSolution SolutionBatch locally_optimal margin_path max_margin max_margin_batch "
@@ -39,6 +40,7 @@ __all__ = [
     "AttsvmError",
     "Cone",
     "DirectionWithin",
+    "FittedRun",
     "Frobenius",
     "InputError",
     "LogSpaced",
@@ -68,6 +70,7 @@ __all__ = [
     "graph_svm",
     "head_pairs",
     "least_norm",
+    "load_run",
     "locally_optimal",
     "margin_path",
     "margins",
@@ -154,6 +157,7 @@ if TYPE_CHECKING:
         Spectral,
         parse_norm,
     )
+    from attsvm.pipeline.fitted_run import FittedRun, load_run
     from attsvm.solvers import (
         MarginSolution,
         SolutionBatch,

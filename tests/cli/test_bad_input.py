@@ -49,9 +49,8 @@ def files(tmp_path_factory):
         # data
         ("fit t.csv --text body --label label", ["body", "text, label"]),
         ("fit t.csv", ["too few for vectors of length 64", "(option --dimension)"]),
-        ("fit two.npz", ["needs at least two of each label"]),
+        ("fit two.npz", ["class -1 has 1 sequence; at least 3 of each class are needed"]),
         ("fit single.npz", ["single token", "nothing to select"]),
-        ("fit tied.npz", ["sequence 5", "positions 0 and 2", "--merge-duplicates"]),
         ("solve tied.npz", ["tokens 0 and 2 of sequence 5 share the highest score"]),
         ("solve two.npz --tokens 5,5", ["tokens[0] is 5; sequence 0 has positions 0 to 2"]),
         ("solve two.npz --tokens nonsense", ["neither positions"]),

@@ -147,7 +147,7 @@ def test_what_the_bad_inputs_are_made_of_is_good(tmp_path, monkeypatch, capsys):
     np.savez("data.npz", **good(random))
     rows = "\n".join(json.dumps(row) for row in text_rows(random))
     Path("data.jsonl").write_text(rows, encoding="utf-8")
-    short = ["--steps", "20", "--joint-steps", "5"]
+    short = ["--steps", "20"]
     assert main(["solve", "data.npz"]) == 0
     assert main(["fit", "data.npz", "--quiet", *short]) in (0, 3)
     assert main(["solve", "data.jsonl", "--dimension", "4", "--tokens", "first"]) == 0

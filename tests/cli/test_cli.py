@@ -174,3 +174,37 @@ def test_probe_reads_as_much_as_it_is_told_to(tmp_path, capsys):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"attsvm {attsvm.__version__}"
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: attsvm")
+
+
+def test_a_shell_completes_options(tmp_path):
+    """The protocol of argcomplete: the line in the environment, candidates on descriptor 8."""
+    pytest.importorskip("argcomplete")
+    line, candidates = "attsvm reproduce --sc", tmp_path / "candidates"
+    shell = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": " ", "_ARGCOMPLETE_SHELL": "bash"}
+    point = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": ""}
+    environment = {**os.environ, **shell, **point}
+    environment["_ARGCOMPLETE_STDOUT_FILENAME"] = str(candidates)
+    subprocess.run([sys.executable, "-m", "attsvm"], env=environment, check=False, timeout=60)
+    assert candidates.read_text().split() == ["--scale"]
+
+
+def test_the_log_is_printed_on_request(toy_file, tmp_path, capsys, caplog):
+    """And reaches every handler of the user's own without one."""
+    folder = tmp_path / "o"
+    words = ["fit", str(toy_file), "--out", str(folder), "--test-size", ".5"]
+    assert main([*words, "-v"]) == 2
+    assert f"attsvm.datasets.catalogue: {toy_file}: 2 rows" in capsys.readouterr().err
+    assert main(["list", "--quiet"]) == 0
+    assert "attsvm.datasets.catalogue" in {record.name for record in caplog.records}
+
+
+def test_no_colour_is_printed(capsys):
+    """What NO_COLOR asks for is always so."""
+    for command in ("fit", "solve", "probe", "bias", "report", "list", "reproduce"):
+        assert main([command, "--help"]) == 0
+    assert "\x1b" not in "".join(capsys.readouterr())

@@ -81,3 +81,64 @@ def test_dask_finds_the_same_numbers(own, tmp_path):
         words = ["reproduce", "rates-4", "--quick", "--out", str(tmp_path), "--dask", address]
         assert main(words) == 0
     assert numbers(tmp_path) == own
+
+
+def test_parameters_are_set_by_name_and_named_in_the_run(tmp_path, capsys):
+    words = ["reproduce", "graph-4", "--quick", "--jobs", "1", "--quiet", "--seeds", "2"]
+    setting = ["--set", "steps=50", "d=10", "--out", str(tmp_path / "o")]
+    assert main([*words, *setting]) == 0
+    assert "steps=50, d=10" in capsys.readouterr().out
+    run = json.loads((tmp_path / "o" / "graph-4" / "run.json").read_text())
+    assert (run["parameters"]["steps"], run["parameters"]["d"]) == (50, 10)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("step=50", "graph-4 has no parameter 'step'; did you mean steps?"),
+        ("steps=many", "graph-4 does not take steps=many"),
+        ("steps", "steps is not of the form NAME=VALUE"),
+    ],
+)
+def test_a_parameter_that_is_not_there_or_takes_no_such_value(tmp_path, capsys, setting, sentence):
+    words = ["reproduce", "graph-4", "--out", str(tmp_path / "o"), "--set", setting]
+    assert main(words) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_strict_exits_1_when_a_claim_fails(tmp_path):
+    experiment = tmp_path / "fails.py"
+    experiment.write_text(FAILING)
+    words = ["reproduce", str(experiment), "--jobs", "1", "--quiet", "--out", str(tmp_path / "o")]
+    assert main(words) == 0
+    assert main([*words, "--strict"]) == 1
+
+
+FAILING = '''"""One is two.
+
+Every number of a list is one.
+
+Source: nobody
+"""
+from attsvm_papers import kit
+
+
+@kit.run(seeds=kit.seeds(3, by=3))
+def numbers(seeds):
+    return {"number": [1.0 for _ in seeds]}
+
+
+@kit.claim(kit.at_least(2.0, "as is said"))
+def O1(e):
+    """One is two."""
+    return e["number"]
+'''
+
+
+def test_figures_are_saved_as_pdf_too(tmp_path):
+    words = ["reproduce", "graph-4", "--quick", "--jobs", "1", "--quiet", "--seeds", "2"]
+    assert main([*words, "--out", str(tmp_path), "--format", "pdf", "--format", "svg"]) == 0
+    figures = {path.name for path in (tmp_path / "graph-4" / "figures").iterdir()}
+    names = {name.partition(".")[0] for name in figures}
+    assert figures == {f"{name}.{kind}" for name in names for kind in ("pdf", "png", "svg")}

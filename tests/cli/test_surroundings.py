@@ -16,7 +16,7 @@ from attsvm.cli import main
 
 SOURCES = Path(attsvm.__file__).parents[1]
 ATTSVM = f"{shlex.quote(sys.executable)} -m attsvm"
-SHORT = ["--steps", "20", "--joint-steps", "5", "--records", "2", "--quiet"]
+SHORT = ["--steps", "20", "--records", "2", "--quiet"]
 STEERING = "\x1b]0;title\x07\x1b[2J\u202e\x9b"
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 

@@ -22,13 +22,20 @@ def saved(tmp_path, **arrays):
 def test_rows_with_groups_are_bags_in_the_order_in_which_they_appear(tmp_path):
     path, given = saved(tmp_path)
     dataset = load(str(path))
-    assert dataset.labels.tolist() == [1.0, -1.0, 1.0]
+    assert dataset.labels.tolist() == [1, 0, 1]
     assert dataset.class_names == ("0", "1")
-    data = dataset.encode([0, 1, 2]).data
-    assert data.lengths.tolist() == [3, 2, 1]
-    np.testing.assert_array_equal(data.tokens[0], given["X"][[0, 2, 3]])
-    np.testing.assert_array_equal(data.tokens[1, :2], given["X"][[1, 4]])
+    encoded = dataset.encode([0, 1, 2])
+    bags, data = encoded.bags, encoded.data([1, -1, 1])
+    assert bags.lengths.tolist() == [3, 2, 1]
+    np.testing.assert_array_equal(bags[0], given["X"][[0, 2, 3]])
+    np.testing.assert_array_equal(bags[1], given["X"][[1, 4]])
     np.testing.assert_allclose(data.queries[:, 0], np.sqrt(0.5))
+
+
+def test_bags_have_as_many_classes_as_there_are_labels(tmp_path):
+    dataset = load(str(saved(tmp_path, y=np.array(["cat", "ant", "bee"]))[0]))
+    assert dataset.class_names == ("ant", "bee", "cat")
+    assert dataset.labels.tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +43,7 @@ def test_rows_with_groups_are_bags_in_the_order_in_which_they_appear(tmp_path):
     [
         ({"y": None}, "has groups but no array y"),
         ({"y": np.ones(6)}, "one per instance; give one per bag"),
-        ({"y": np.arange(3)}, "y holds 3 classes; attsvm fit needs two"),
+        ({"y": np.ones(3)}, "y holds one class, 1.0; give bags of two or more"),
         ({"groups": np.zeros(5)}, r"groups has shape \(5,\)"),
         ({"X": np.full((6, 3), np.inf)}, "bag 0 holds inf"),
     ],

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import read_bags
+from attsvm.datasets.bags import as_bags
 
 ROWS = np.arange(24, dtype=np.float16).reshape(6, 4)
 PLACES = np.arange(12).reshape(6, 2)
@@ -161,3 +162,17 @@ def test_only_the_rows_asked_for_are_read_from_a_memory_map(tmp_path: Path) -> N
     table(tmp_path, "a,1,p")
     (bag,) = read_bags(tmp_path)
     np.testing.assert_array_equal(bag[6:8, 0], [0.0, 3.0])
+
+
+def test_an_estimator_takes_labels_and_groups_along(tmp_path: Path) -> None:
+    for k in range(4):
+        np.save(tmp_path / f"s{k}.npy", ROWS + k)
+    table = "slide_id,label,case_id\n" + "".join(f"s{k},{k % 2},p{k // 2}\n" for k in range(4))
+    (tmp_path / "labels.csv").write_text(table)
+    bags = as_bags(read_bags(tmp_path, group="case_id")[1:])
+    assert bags.names is not None
+    assert bags.groups is not None
+    assert bags.labels is not None
+    assert bags.names.tolist() == ["s1", "s2", "s3"]
+    assert bags.groups.tolist() == ["p0", "p1", "p1"]
+    assert bags.labels.tolist() == [1, 0, 1]

@@ -124,3 +124,26 @@ def test_what_cannot_be_bags_is_one_sentence(X, bag_ids, sentence):
 def test_labels_that_do_not_fit_are_one_sentence(y, sentence):
     with pytest.raises(InputError, match=sentence):
         bag_labels(y, as_bags([A, B]))
+
+
+def test_a_dictionary_of_bags_has_their_names():
+    bags = as_bags({"b": np.ones((2, 3)), "a": np.zeros((1, 3), np.float16)})
+    assert bags.names.tolist() == ["b", "a"]
+    assert bags.lengths.tolist() == [2, 1]
+
+
+def test_a_data_set_of_torch_gives_bags_and_labels():
+    torch = pytest.importorskip("torch")
+
+    class Slides(torch.utils.data.Dataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, i):
+            return torch.full((i + 1, 2), float(i)), torch.tensor(i % 2)
+
+    bags = as_bags(Slides())
+    assert bags.lengths.tolist() == [1, 2, 3]
+    assert bags.labels.tolist() == [0, 1, 0]
+    tensors = torch.utils.data.TensorDataset(torch.ones(4, 5, 2))
+    assert as_bags(tensors).lengths.tolist() == [5] * 4

@@ -20,18 +20,18 @@ def test_every_name_loads_and_encodes(name):
     dataset = load(name)
     encoded = dataset.encode([0])
     assert len(names()[name]) > 20
-    assert encoded.data.n == len(dataset) == len(encoded.views) == dataset.provenance["rows"]
-    assert np.array_equal(encoded.data.labels, dataset.labels)
+    assert encoded.bags.n == len(dataset) == len(encoded.views) == dataset.provenance["rows"]
+    assert set(dataset.labels) <= set(range(len(dataset.class_names)))
     json.dumps([dataset.provenance, dataset.notes, encoded.notes, encoded.views[0]])
     view = encoded.views[0]
-    assert len(view["boxes" if view["kind"] == "image" else "labels"]) == encoded.data.lengths[0]
+    assert len(view["boxes" if view["kind"] == "image" else "labels"]) == encoded.bags.lengths[0]
 
 
 def test_names_take_arguments():
     assert load("digits:4-9", patch=4).class_names == ("4", "9")
-    assert np.array_equal(
-        load("unit_sphere:3,4,5,6").encode([0]).data.tokens, unit_sphere(3, 4, 5, 6)[0].tokens
-    )
+    data, dataset = unit_sphere(3, 4, 5, 6)[0], load("unit_sphere:3,4,5,6")
+    assert np.array_equal(dataset.encode([0]).data(data.labels).tokens, data.tokens)
+    assert np.array_equal(dataset.labels, data.labels > 0)
 
 
 def test_instances_bring_their_head():
@@ -57,7 +57,7 @@ def test_files_of_arrays(tmp_path, suffix):
     dataset = load(str(path))
     assert dataset.provenance["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     encoded = dataset.encode([True, False, True])
-    assert np.array_equal(encoded.data.queries, data.queries)
+    assert np.array_equal(encoded.bags.queries, data.queries)
     assert encoded.views[0] == {
         "kind": "array",
         "labels": ["token 0", "token 1", "token 2", "token 3"],

@@ -9,7 +9,8 @@ import pytest
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import load, text
-from attsvm.datasets.documents import _spans, text_view, words
+from attsvm.datasets.documents import _spans, text_view
+from attsvm.datasets.sentences import words
 
 TRAIN = np.arange(0, 90)
 
@@ -22,7 +23,7 @@ def dataset(jsonl):
 def test_a_data_set_before_it_is_encoded(dataset, jsonl, texts):
     assert (dataset.name, dataset.kind, dataset.class_names) == ("corpus.jsonl", "text", ("0", "1"))
     assert len(dataset) == len(texts[0])
-    assert dataset.labels.tolist() == [2.0 * label - 1 for label in texts[1]]
+    assert dataset.labels.tolist() == texts[1]
     assert dataset.provenance["rows"] == len(texts[0])
     assert len(dataset.provenance["sha256"]) == 64
     json.dumps(dataset.provenance)
@@ -30,7 +31,7 @@ def test_a_data_set_before_it_is_encoded(dataset, jsonl, texts):
 
 def test_tokens_are_the_distinct_known_words(dataset, texts):
     encoded = dataset.encode(TRAIN)
-    data = encoded.data
+    data = encoded.data(2 * dataset.labels - 1)
     known = {
         word
         for word in set().union(*map(words, texts[0]))
@@ -44,7 +45,6 @@ def test_tokens_are_the_distinct_known_words(dataset, texts):
             assert np.array_equal(vector_of.setdefault(word, data.tokens[i, t]), data.tokens[i, t])
     assert np.allclose(np.linalg.norm(data.tokens, axis=-1)[data.mask], 1.0)
     assert not data.duplicate_tokens().any()
-    assert np.array_equal(data.labels, dataset.labels)
     assert len(encoded.views) == len(dataset)
     for i, view in enumerate(encoded.views):
         assert view["text"] == texts[0][i]
@@ -55,13 +55,14 @@ def test_tokens_are_the_distinct_known_words(dataset, texts):
 
 
 def test_the_query_is_a_constant_and_the_unit_mean(jsonl):
-    data = text(jsonl, dim=12).encode(TRAIN).data
+    dataset = text(jsonl, dim=12)
+    data = dataset.encode(TRAIN).data(2 * dataset.labels - 1)
     mean = data.tokens.sum(axis=1) / data.lengths[:, None]
     expected = np.hstack(
         [np.ones((data.n, 1)), mean / np.linalg.norm(mean, axis=1, keepdims=True)]
     ) / np.sqrt(2)
     assert np.allclose(data.queries, expected, atol=1e-15)
-    constant = text(jsonl, dim=12, query="constant").encode(TRAIN).data
+    constant = text(jsonl, dim=12, query="constant").encode(TRAIN).data(data.labels)
     assert constant.queries.shape == (data.n, 1)
     assert (constant.queries == 1).all()
 
@@ -75,12 +76,12 @@ def test_only_the_training_rows_are_learned_from(jsonl, texts, write):
     )
     other = write("other.jsonl", "\n".join(rows))
     first, second = (
-        text(jsonl, dim=12).encode(range(100)).data,
-        text(other, dim=12).encode(range(100)).data,
+        text(jsonl, dim=12).encode(range(100)).bags,
+        text(other, dim=12).encode(range(100)).bags,
     )
     for i in range(100):
-        assert np.array_equal(first.tokens[i][first.mask[i]], second.tokens[i][second.mask[i]])
-    assert not second.tokens[100:].any()
+        assert np.array_equal(first[i], second[i])
+    assert not second[100:].rows.any()
 
 
 def test_what_is_left_out_is_counted(write, texts):
@@ -99,9 +100,9 @@ def test_what_is_left_out_is_counted(write, texts):
         note.startswith("120 of 122 texts are cut to their first 3") for note in encoded.notes
     )
     assert "2 of 122 texts have no known word and keep one zero token." in encoded.notes
-    assert encoded.data.T == 3
-    assert encoded.data.lengths[-2:].tolist() == [1, 1]
-    assert not encoded.data.tokens[-2:].any()
+    assert encoded.bags.lengths.max() == 3
+    assert encoded.bags.lengths[-2:].tolist() == [1, 1]
+    assert not encoded.bags[-2:].rows.any()
     assert encoded.views[-1] == {"kind": "text", "text": "!!!", "spans": [[]]}
     assert len(encoded.views[0]["spans"]) == 3
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from tiny_encoder import save_tiny_bert
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import encoders, load
-from attsvm.datasets.documents import occurrences
+from attsvm.datasets.encoder_network import EncoderNetwork
 from attsvm.datasets.encoders import encoder_text
+from attsvm.datasets.sentences import occurrences
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -52,38 +54,37 @@ def by_hand(folder, text, layer):
 
 
 def test_a_word_is_the_mean_of_the_states_of_its_subwords(bert, jsonl, texts):
-    data = load(jsonl, encoder=str(bert), layer=2).encode(range(60)).data
+    data = load(jsonl, encoder=str(bert), layer=2).encode(range(60)).bags
     found = [by_hand(bert, text, 2)[1] for text in texts[0]]
     mean = np.concatenate(found[:60]).mean(axis=0)
     for i in (0, 7, 119):
         centred = found[i] - mean
         centred /= np.linalg.norm(centred, axis=1, keepdims=True)
-        assert np.allclose(data.tokens[i][data.mask[i]], centred, atol=5e-3)  # kept as float16
+        assert np.allclose(data[i], centred, atol=5e-3)  # kept as float16
 
 
 def test_every_word_is_a_token_in_its_place_and_repeated_words_differ(bert, write):
     rows = ["text,label", "the film the film bright.,1", "dull dull plot,0", "!!,1", "story,0"]
     encoded = load(write("a.csv", "\n".join(rows)), encoder=str(bert), layer=1).encode(range(4))
-    assert encoded.data.lengths.tolist() == [5, 3, 1, 1]
+    assert encoded.bags.lengths.tolist() == [5, 3, 1, 1]
     view = encoded.views[0]
     words = [view["text"][start:end] for ((start, end),) in view["spans"]]
     assert words == ["the", "film", "the", "film", "bright"]
-    assert not encoded.data.duplicate_tokens().any()
-    assert not encoded.data.tokens[2].any()
+    assert len(np.unique(encoded.bags[0], axis=0)) == 5
+    assert not encoded.bags[2].any()
     assert encoded.views[2]["spans"] == [[]]
     assert any("1 of 4 texts have no word" in note for note in encoded.notes)
 
 
 def test_wide_states_are_kept_where_the_training_texts_vary_most(bert, jsonl):
-    whole = load(jsonl, encoder=str(bert), layer=3).encode(range(60)).data
+    whole = load(jsonl, encoder=str(bert), layer=3).encode(range(60)).bags
     dataset = load(jsonl, encoder=str(bert), layer=3, dim=3)
     encoded = dataset.encode(range(60))
-    assert encoded.data.d_x == dataset.provenance["dim"] == 3
+    assert encoded.bags.d == dataset.provenance["dim"] == 3
     assert "Of their 8 directions the 3 of largest variance are kept." in encoded.notes
-    train = whole.tokens[:60][whole.mask[:60]]
-    kept = encoded.data.tokens[:60][encoded.data.mask[:60]]
-    best = np.linalg.svd(train, compute_uv=False)[:3]
-    assert np.allclose(np.linalg.svd(kept, compute_uv=False), best)
+    first, kept = (np.asarray(bags[:60].rows, float) for bags in (whole, encoded.bags))
+    best = np.linalg.svd(first, compute_uv=False)[:3]
+    assert np.allclose(np.linalg.svd(kept, compute_uv=False), best, rtol=1e-3)  # of float16
 
 
 def test_the_layer_is_chosen_without_the_rows_that_are_held_out(bert, jsonl, write):
@@ -103,7 +104,7 @@ def test_the_layer_is_chosen_without_the_rows_that_are_held_out(bert, jsonl, wri
     ]
     again = load(write("other.jsonl", "\n".join(other)), encoder=str(bert)).encode(range(80))
     assert next(note for note in again.notes if "layer" in note) == note
-    assert np.array_equal(again.data.tokens, encoded.data.tokens)
+    assert np.array_equal(again.bags.rows, encoded.bags.rows)
 
 
 def written(cache):
@@ -114,47 +115,123 @@ def written(cache):
 def test_states_are_saved_and_read_back(bert, jsonl, tmp_path):
     cache, ticks = tmp_path / "cache", []
     progress = lambda *tick: ticks.append(tick)  # noqa: E731
-    first = load(jsonl, encoder=str(bert), cache=cache, progress=progress).encode(range(60)).data
-    assert ticks[0] == ("encoding", 0, 120)
+    first = load(jsonl, encoder=str(bert), cache=cache, progress=progress).encode(range(60)).bags
+    assert ticks[0] == ("choosing the layer", 0, 60)
     assert ticks[-1] == ("encoding", 120, 120)
     files = written(cache)
-    assert len(files) == 1
-    second = load(jsonl, encoder=str(bert), cache=cache).encode(range(60)).data
-    assert np.array_equal(first.tokens, second.tokens)
+    assert len(files) == 2  # the table, and the means by which the layer was chosen
+    second = load(jsonl, encoder=str(bert), cache=cache).encode(range(60)).bags
+    assert np.array_equal(first.rows, second.rows)
     assert written(cache) == files
     load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60))
-    assert len(written(cache)) == 2
+    load(jsonl, encoder=str(bert), layer=1, cache=cache, dtype="bfloat16").encode(range(60))
+    assert len(written(cache)) == 4
+
+
+def test_rows_are_a_file_that_is_mapped_and_states_are_read_by_safetensors(bert, jsonl, tmp_path):
+    from safetensors.numpy import load_file
+
+    dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "cache")
+    bags = dataset.encode(range(60)).bags
+    assert isinstance(bags.rows.base, np.memmap)
+    assert bags.rows.dtype == np.float16
+    arrays = load_file(next((tmp_path / "cache").iterdir()))
+    assert arrays["states"].dtype == np.float16
+    assert arrays["states"].shape == (len(bags.rows), 8)
+    assert np.array_equal(arrays["offsets"], bags.offsets)
+    assert arrays["done"] == -1
 
 
 def test_a_killed_encoding_goes_on_with_the_next_texts(bert, jsonl, tmp_path):
-    cache, options = tmp_path / "cache", encoders.EncoderOptions(chunk=50)
+    options = encoders.EncoderOptions(chunk=30, batch=160)
+    cache, ticks = tmp_path / "cache", []
 
     def killed(stage, done, total):
-        if done == 50:
+        if done >= 50:
             raise KeyboardInterrupt
+
+    def remembered(stage, done, total):
+        ticks.append(done)
 
     common = {"layer": 1, "cache": cache, "options": options}
     with pytest.raises(KeyboardInterrupt):
         encoder_text(jsonl, bert, progress=killed, **common).encode(range(60))
-    files = written(cache)
-    assert len(files) == 1
-    data = encoder_text(jsonl, bert, **common).encode(range(60)).data
-    assert len(written(cache)) == 3
-    assert files.items() <= written(cache).items()
-    alone = load(jsonl, encoder=str(bert), layer=1).encode(range(60)).data
-    assert np.array_equal(data.mask, alone.mask)
-    assert np.allclose(data.tokens, alone.tokens, atol=5e-3)
+    path = next(cache.iterdir())
+    size = path.stat().st_size
+    bags = encoder_text(jsonl, bert, progress=remembered, **common).encode(range(60)).bags
+    assert 30 <= ticks[0] < 50
+    assert ticks[-1] == 120
+    assert [path] == [*cache.iterdir()]
+    assert path.stat().st_size == size
+    anew = encoder_text(jsonl, bert, layer=1, options=options).encode(range(60)).bags
+    assert np.array_equal(bags.rows, anew.rows)
+
+
+@pytest.mark.parametrize("damage", [b"", b"torn", b"\xff" * 64])
+def test_a_damaged_table_is_written_anew(bert, jsonl, tmp_path, damage):
+    cache = tmp_path / "cache"
+    rows = load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60)).bags.rows
+    path = next(cache.iterdir())
+    path.write_bytes(damage)
+    again = load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60)).bags.rows
+    assert np.array_equal(rows, again)
+    assert path.stat().st_size > 1000
+
+
+def test_a_folder_that_cannot_hold_the_states_is_one_sentence(bert, jsonl, tmp_path):
+    (tmp_path / "file").write_text("")
+    dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "file" / "cache")
+    with pytest.raises(InputError, match=r"^the states cannot be kept in .*file/cache \(Not a"):
+        dataset.encode(range(60))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_shorter_type_gives_nearly_the_same_states(bert, jsonl, dtype):
+    wide, short = (
+        load(jsonl, encoder=str(bert), layer=2, **options).encode(range(60)).bags.rows
+        for options in ({}, {"dtype": dtype})
+    )
+    # bfloat16 has eight bits, and three layers round anew
+    assert np.linalg.norm(np.subtract(wide, short, dtype=float), axis=1).mean() < 0.1
+    assert not np.array_equal(wide, short)
+
+
+def test_a_sentence_is_the_mean_of_its_words(bert, write):
+    pytest.importorskip("syntok", reason="syntok is not installed")
+    text = "the film, dull. <br />Warm story! The plot is bright..."
+    path = write("a.csv", f'text,label\n"{text}",1\n"Plot. Film.",0\n!!,0\nstory,1\n')
+    dataset = load(path, encoder=str(bert), layer=2, instances="sentences", dim=8)
+    encoded = dataset.encode(range(4))
+    assert encoded.bags.lengths.tolist() == [3, 2, 1, 1]
+    view = encoded.views[0]
+    sentences = [view["text"][start:end] for ((start, end),) in view["spans"]]
+    assert sentences == ["the film, dull.", "Warm story!", "The plot is bright..."]
+    texts = [text, "Plot. Film.", "story"]
+    states = [by_hand(bert, text, 2)[1] for text in texts]
+    cuts = [[0, 3, 5, 9], [0, 1, 2], [0, 1]]
+    means = [
+        table[start:end].mean(axis=0)
+        for table, cut in zip(states, cuts, strict=True)
+        for start, end in itertools.pairwise(cut)
+    ]
+    centred = means - np.mean(means, axis=0)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    rows = np.delete(encoded.bags.rows, 5, axis=0)  # of the text without a word
+    assert np.allclose(rows, centred, atol=5e-3)  # kept as float16
+    assert not encoded.bags.rows[5].any()
 
 
 def test_long_texts_are_cut_and_told_of(bert, write):
     rows = ["text,label", f"{'film ' * 60},1", f"{'film story ' * 10},0", "plot,1", "plot film,0"]
     path = write("long.csv", "\n".join(rows))
     encoded = load(path, encoder=str(bert), layer=1).encode(range(4))
-    assert encoded.data.lengths[0] == 46  # of 48 places two are [CLS] and [SEP]
-    assert any("1 of 4 texts are longer than the 48 sub-words" in note for note in encoded.notes)
+    assert encoded.bags.lengths[0] == 46  # of 48 places two are [CLS] and [SEP]
+    note = "Of 4 texts 1 are longer than the 48 sub-words that it reads; their ends are left out."
+    assert note in encoded.notes
     encoded = load(path, encoder=str(bert), layer=1, max_tokens=15).encode(range(4))
-    assert encoded.data.lengths.tolist() == [15, 15, 1, 2]
-    assert any("2 of 4 texts are cut to their first 15 words" in note for note in encoded.notes)
+    assert encoded.bags.lengths.tolist() == [15, 15, 1, 2]
+    note = note.replace("reads;", "reads and 2 have more than 15 words;")
+    assert note in encoded.notes
 
 
 def test_a_second_file_is_held_out(bert, jsonl, write, texts):
@@ -179,6 +256,9 @@ def test_a_second_file_is_held_out(bert, jsonl, write, texts):
         ({"layer": 4}, r"layer is 4; .* has layers 0 \(its embeddings\) to 3"),
         ({"model": "some/model"}, "choose one"),
         ({"window": 3}, "option window does not go with an encoder"),
+        ({"instances": "lines"}, "instances is 'lines'; choose words or sentences"),
+        ({"device": "cuda:77"}, "device cuda:77 with float32 is not here"),
+        ({"dtype": "half"}, "dtype is 'half'; choose float32, bfloat16 or float16"),
     ],
 )
 def test_what_is_refused(bert, jsonl, options, sentence):
@@ -207,7 +287,24 @@ def test_minilm_reads_a_word_in_its_sentence(write):
         f"{text},{k % 2}" for pair in zip(blame, praise, strict=True) for k, text in enumerate(pair)
     ]
     dataset = load(write("a.csv", "\n".join(["text,label", *rows])), encoder=str(model), layer=4)
-    data = dataset.encode(range(10)).data
-    assert data.d_x == 96
-    nots = data.tokens[[4, 5], 0]
+    bags = dataset.encode(range(10)).bags
+    assert bags.d == 96
+    nots = bags[4][0], bags[5][0]
     assert np.linalg.norm(nots[0] - nots[1]) > 0.2  # the same word in two sentences
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+def test_layers_behind_the_one_that_is_read_do_not_run(bert, layer):
+    import torch
+
+    network = EncoderNetwork(str(bert))
+    ran = []
+    for k, module in enumerate(network.model.encoder.layer):
+        module.register_forward_hook(lambda *_, k=k: ran.append(k))
+    pieces = network.sub_words(["the film. dull story", "plot"])
+    network.states(pieces, np.array([0]), [layer])  # tries whether it may stop
+    ran.clear()
+    alone = network.states(pieces, np.array([0, 1]), [layer])[0]
+    assert ran == list(range(layer if layer < 3 else 3))
+    both = network.states(pieces, np.array([0, 1]), [layer, 3])[0]
+    assert torch.equal(alone, both)

@@ -52,7 +52,7 @@ def test_tokens_are_centred_unit_embeddings_of_distinct_subwords(model, jsonl, t
     folder, table = model
     dataset = load(jsonl, model=folder, max_tokens=40)
     encoded = dataset.encode(range(60))
-    data = encoded.data
+    data = encoded.data(2 * dataset.labels - 1)
     assert data.d_x == 8
     assert np.allclose(np.linalg.norm(data.tokens, axis=-1)[data.mask], 1.0)
     assert dataset.provenance["vectors"] == str(folder)
@@ -83,14 +83,13 @@ def test_tokens_are_centred_unit_embeddings_of_distinct_subwords(model, jsonl, t
 
 def test_wide_embeddings_are_kept_where_the_training_texts_vary_most(model, jsonl):
     folder, _ = model
-    whole = load(jsonl, model=folder).encode(range(60)).data
+    whole = load(jsonl, model=folder).encode(range(60)).bags
     dataset = load(jsonl, model=folder, dim=3)
     encoded = dataset.encode(range(60))
-    data, train = encoded.data, whole.tokens[:60][whole.mask[:60]]
-    assert data.d_x == dataset.provenance["dim"] == 3
+    assert encoded.bags.d == dataset.provenance["dim"] == 3
     assert "Of their 8 directions the 3 of largest variance are kept." in encoded.notes[0]
-    best = np.linalg.svd(train, compute_uv=False)[:3]
-    kept = np.linalg.svd(data.tokens[:60][data.mask[:60]], compute_uv=False)
+    best = np.linalg.svd(whole[:60].rows, compute_uv=False)[:3]
+    kept = np.linalg.svd(encoded.bags[:60].rows, compute_uv=False)
     assert np.allclose(kept, best)
 
 

@@ -22,17 +22,16 @@ def test_the_pair_its_labels_and_its_origin():
     assert dataset.name == "digits:4-9"
     assert dataset.kind == "image"
     assert dataset.class_names == ("4", "9")
-    assert dataset.labels.tolist() == [
-        1.0 if label == 9 else -1.0 for label in target if label in (4, 9)
-    ]
+    assert dataset.labels.tolist() == [int(label == 9) for label in target if label in (4, 9)]
     assert digits().class_names == ("3", "8")
     assert len(digits()) == 357
-    assert digits(9, 4).labels.tolist() == (-dataset.labels).tolist()
+    assert digits(9, 4).labels.tolist() == (1 - dataset.labels).tolist()
 
 
 @pytest.mark.parametrize(("patch", "T"), [(1, 64), (2, 16), (4, 4), (8, 1)])
 def test_tokens_add_up_to_the_image(images, patch, T):
-    data = digits(patch=patch).encode(range(100)).data
+    dataset = digits(patch=patch)
+    data = dataset.encode(range(100)).data(2 * dataset.labels - 1)
     assert (data.n, data.T, data.d_x, data.d_z) == (357, T, 64, 65)
     assert data.mask.all()
     # blank patches at different places differ; a pixel of middle grey is zero like the rest
@@ -45,7 +44,7 @@ def test_tokens_add_up_to_the_image(images, patch, T):
 
 def test_views_put_every_token_in_its_box(images):
     encoded = digits(patch=4, stride=2).encode([0])
-    assert encoded.data.T == 9
+    assert set(encoded.bags.lengths) == {9}
     for i in (0, 100, 356):
         view = encoded.views[i]
         pixels = np.array(view["pixels"])
@@ -53,9 +52,7 @@ def test_views_put_every_token_in_its_box(images):
         assert pixels.min() >= 0
         assert pixels.max() <= 1
         assert np.array_equal(2 * pixels - 1, images[i])
-        for token, (row, column, height, width) in zip(
-            encoded.data.tokens[i], view["boxes"], strict=True
-        ):
+        for token, (row, column, height, width) in zip(encoded.bags[i], view["boxes"], strict=True):
             blank = np.zeros((8, 8))
             blank[row : row + height, column : column + width] = images[i][
                 row : row + height, column : column + width
@@ -65,14 +62,14 @@ def test_views_put_every_token_in_its_box(images):
 
 def test_queries_are_centred_by_the_training_rows_only(images):
     train = np.arange(0, 357, 3)
-    queries = digits().encode(train).data.queries
+    queries = digits().encode(train).bags.queries
     flat = images.reshape(357, 64)
     centred = flat - flat[train].mean(axis=0)
     assert np.allclose(
         queries[:, :64], centred / np.linalg.norm(centred, axis=1, keepdims=True), atol=1e-15
     )
     assert (queries[:, 64] == 1).all()
-    assert not np.array_equal(queries, digits().encode([0, 1]).data.queries)
+    assert not np.array_equal(queries, digits().encode([0, 1]).bags.queries)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_every_kind_of_text_file(write, texts, kind, compression):
     path = write(f"a.{kind}{compression}", contents(kind, texts))
     found = read_texts(path)
     assert found.texts == texts[0]
-    assert found.labels.tolist() == [2.0 * label - 1.0 for label in texts[1]]
+    assert found.labels.tolist() == texts[1]
     assert found.class_names == ("0", "1")
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -79,7 +79,7 @@ def test_a_folder_in_imdb_layout(tmp_path, nested):
         (root / name / f"{number}.txt").write_text(f"{name} {number}", encoding="utf-8")
     found = read_texts(tmp_path)
     assert found.texts == ["neg 0_1", "neg 11_2", "pos 2_9", "pos 10_8"]
-    assert found.labels.tolist() == [-1.0, -1.0, 1.0, 1.0]
+    assert found.labels.tolist() == [0, 0, 1, 1]
     assert found.class_names == ("neg", "pos")
     for content, sentence in (
         (b" \n", r"2_9\.txt is empty; remove the file"),
@@ -126,9 +126,19 @@ def test_the_class_that_sorts_first_is_negative(write, values, class_names):
     path = write("a.jsonl", lines(*({"text": "x", "label": value} for value in values)))
     found = read_texts(path)
     assert found.class_names == class_names
-    assert found.labels.tolist() == [
-        1.0 if str(value) == class_names[1] else -1.0 for value in values
-    ]
+    assert found.labels.tolist() == [int(str(value) == class_names[1]) for value in values]
+
+
+def test_classes_are_as_many_as_labels_and_a_second_file_may_lack_some(write):
+    path = write("a.csv", "text,label\n" + "".join(f"{k},{k % 4}\n" for k in range(12)))
+    found = read_texts(path, positive="1")
+    assert found.class_names == ("0", "2", "3", "1")
+    assert found.labels.tolist() == [0, 3, 1, 2] * 3
+    assert found.positive == 3
+    second = write("b.csv", "text,label\nx,3\ny,0\nz,3\n")
+    both = read_texts(path, test=second)
+    assert both.labels[both.held].tolist() == [3, 0, 3]
+    assert both.positive is None
 
 
 OK = {"text": "a", "label": 1}
@@ -142,7 +152,11 @@ def classes(names):
     ("name", "content", "sentence"),
     [
         ("a.jsonl", lines(OK, OK), "has only the label 1; two classes are needed"),
-        ("a.jsonl", classes("abc"), r"3 different labels \(a, b, c\); keep the rows of two"),
+        (
+            "a.jsonl",
+            classes("abc"),
+            r"3 different labels \(a, b and c\) in 3 rows; name the",
+        ),
         ("a.jsonl", classes("abcdefg"), r"has 7 different labels \(a, b, c, d, e, \.\.\.\)"),
         (
             "a.jsonl",
@@ -279,8 +293,8 @@ def test_what_a_file_may_hold(write, name, content, texts):
 def test_what_spreadsheets_and_programs_write(write, name, content, options):
     found = read_texts(write(name, content), **options)
     assert found.texts[:2] == ["a, b", "c"]
-    assert found.labels.tolist()[:2] == [-1.0, 1.0]
-    assert set(found.labels) == {-1.0, 1.0}
+    assert found.labels.tolist()[:2] == [0, 1]
+    assert set(found.labels) == {0, 1}
 
 
 def test_an_encoding_is_named(write):
@@ -333,11 +347,11 @@ def test_the_positive_class_is_named(write, tmp_path):
     path = write("a.csv", "text,label\na,healthy\nb,cancer\n")
     assert read_texts(path).class_names == ("cancer", "healthy")
     found = read_texts(path, positive="cancer")
-    assert (found.class_names, found.labels.tolist()) == (("healthy", "cancer"), [-1.0, 1.0])
+    assert (found.class_names, found.labels.tolist()) == (("healthy", "cancer"), [0, 1])
     with pytest.raises(InputError, match=r"positive is canser, .*; did you mean cancer"):
         read_texts(path, positive="canser")
     for name in ("pos", "neg"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.txt").write_text(name, encoding="utf-8")
     folder = read_texts(tmp_path, positive="neg")
-    assert (folder.class_names, folder.labels.tolist()) == (("pos", "neg"), [1.0, -1.0])
+    assert (folder.class_names, folder.labels.tolist()) == (("pos", "neg"), [1, 0])

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from attsvm.base.errors import InputError
 from attsvm.datasets.documents import (
     cooccurrence,
-    occurrences,
     positive_information,
     vocabulary,
     word_vectors,
-    words,
 )
+from attsvm.datasets.sentences import occurrences, words
 
 RNG = np.random.default_rng(0)
 TEXTS = [[f"w{k}" for k in RNG.zipf(1.6, size=RNG.integers(3, 12)) % 40] for _ in range(80)]

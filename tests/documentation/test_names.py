@@ -32,6 +32,4 @@ def test_names_of_a_page_exist(page: Path) -> None:
 
 
 def test_a_name_that_went_is_found() -> None:
-    assert strangers("`attsvm.datasets.sentences`, attsvm.attention") == [
-        "attsvm.datasets.sentences"
-    ]
+    assert strangers("`attsvm.datasets.poems`, attsvm.attention") == ["attsvm.datasets.poems"]

@@ -75,6 +75,14 @@ def test_gallery_tells_verdicts_by_number(tmp_path: Path) -> None:
     assert "<img" not in card  # no figure, no empty frame
 
 
+def test_gallery_without_a_run_has_the_recorded_verdicts() -> None:
+    gallery = module("gallery")
+    recorded = {run["id"]: run for run in gallery.recorded()}
+    assert len(recorded) > 50
+    verdicts = {claim["verdict"] for run in recorded.values() for claim in run["claims"]}
+    assert {"holds", "fails"} <= verdicts <= set(gallery.VERDICTS)
+
+
 def test_the_walks_name_files_and_functions_that_exist() -> None:
     text = read("docs/architecture.md")
     library = Path(attsvm.__file__).parent

@@ -168,7 +168,7 @@ def test_the_commands_know_it(tmp_path, capsys):
     assert main(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["norms"]
     assert listed["sum-of-rows"] == "Sum of the Euclidean lengths of the rows."
-    arguments = "--norm sum-of-rows --joint-steps 20 --steps 100 --records 6 --quiet"
+    arguments = "--norm sum-of-rows --steps 100 --records 6 --quiet"
     out, labels = tmp_path / "run", np.arange(40) % 2
     tokens = np.random.default_rng(0).standard_normal((40, 5, 4)) + labels[:, None, None]
     np.savez(tmp_path / "data.npz", X=tokens, y=2 * labels - 1)

@@ -113,6 +113,11 @@ def test_a_claim_is_its_function():
     assert E1_2a(found).tolist() == [0.5, 2.0]
 
 
+def test_source_and_notes_may_be_adjacent_lines():
+    text = parse_docstring("Title.\n\nWhat is done.\n\nSource: a paper,\nFigure 2\nNotes: a note")
+    assert text == ("Title", "What is done.", "a paper, Figure 2", "a note")
+
+
 def test_the_docstring_says_what_is_shown():
     text = "A title.\n\nWhat is\ndone.\n\nMore.\n\nSource: P1, Figure 2\n\nNotes: Beware.\n"
     assert parse_docstring(text) == ("A title", "What is done. More.", "P1, Figure 2", "Beware.")

@@ -5,7 +5,7 @@ import pytest
 from attsvm.cli import main
 from attsvm.report import figures
 
-SMALL = ["fit", "digits", "--steps", "1500", "--joint-steps", "60", "--records", "25", "--quiet"]
+SMALL = ["fit", "digits", "--steps", "1500", "--records", "25", "--quiet"]
 
 
 @pytest.fixture(scope="session")

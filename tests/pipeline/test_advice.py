@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 from attsvm.cli import main
 
-FEW = ["--joint-steps", "20", "--records", "12", "--quiet"]
+FEW = ["--records", "12", "--quiet"]
 
 
 def fitted(folder, tokens, labels, *words):
@@ -28,19 +28,6 @@ def easy(n=60):
     tokens[np.arange(n), rng.integers(3, size=n), 0] += 2.0 * labels
     tokens[..., 1] += np.abs(tokens[..., 0])
     return tokens, labels
-
-
-def test_where_labels_are_noise_more_steps_are_not_advised(tmp_path):
-    rng = np.random.default_rng(0)
-    tokens, labels = rng.normal(size=(80, 3, 16)), np.where(np.arange(80) % 2, 1.0, -1.0)
-    run, said = fitted(tmp_path, tokens, labels, "--steps", "4", "--validation-size", "0.4")
-    selection, end = run["results"]["selection"], run["results"]["accuracy"][1]
-    assert selection["saturated"] < 0.95 * selection["sequences"]
-    assert end["name"] == "soft_final"
-    assert end["train"] > end["validation"] + 0.1
-    assert "longer" not in said
-    assert f"{end['train']:.1%} of the training and {end['validation']:.1%}" in said
-    assert "more steps are not advised" in said
 
 
 def test_more_steps_are_advised_while_sequences_come_to_one_token(tmp_path):

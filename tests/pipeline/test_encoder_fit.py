@@ -13,7 +13,7 @@ from tiny_encoder import save_tiny_bert
 from attsvm.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-SHORT = ["--steps", "60", "--joint-steps", "10", "--records", "5", "--quiet"]
+SHORT = ["--steps", "60", "--records", "5", "--quiet"]
 
 
 def texts(path, n, seed):
@@ -50,21 +50,24 @@ def test_words_are_counted_for_each_class_and_shown_everywhere(fitted, capsys):
     rows = [row for one in classes for row in one["words"]]
     assert sum(seen) <= 30
     hits = sum(row["right"] * row["held_out"] for row in rows if row["held_out"])
-    hard = next(entry for entry in run["results"]["accuracy"] if entry["name"] == "hard")
-    if max(len(one["words"]) for one in classes) < 15:  # every word is listed
-        assert hits == pytest.approx(hard["test"] * 30)
+    soft = next(entry for entry in run["results"]["accuracy"] if entry["name"] == "soft")
+    assert hits <= soft["test"] * 30 + 1e-9  # only words that belong to a class are listed
+    for one, word in zip(classes, ["alarm", "calm"], strict=True):
+        assert {row["word"] for row in one["words"]} <= {word}
+    assert rows
     assert main([*command, *SHORT, "--out", str(home / "runs" / "notes")]) in (0, 3)
     told = capsys.readouterr().out
     assert told.startswith("The chosen word alone is right on ")
-    assert re.search(r"chosen for loud +times +right", told)
-    page = (home / "runs" / "notes" / "report.html").read_text(encoding="utf-8")
     for one in classes:
-        row = one["words"][0]
+        assert (f"No word is chosen for {one['class']}" in told) == (not one["words"])
+        assert bool(re.search(f"says most for {one['class']} +times", told)) == bool(one["words"])
+    page = (home / "runs" / "notes" / "report.html").read_text(encoding="utf-8")
+    for row in rows:
         assert f'<bdi>{row["word"]}</bdi></th><td class="num">{row["times"]}</td>' in page
         assert re.search(rf"{re.escape(row['word'])} +{row['times']}\b", told)
-    assert '<h2 id="my-report">' in page
+    assert '<h2 id="theory">' in page
     assert "layer" in " ".join(run["dataset"]["notes"])
-    assert "--encoder" not in " ".join(run["verdict"]["sentences"])
+    assert "--encoder" not in run["verdict"]["beside"]
 
 
 def test_another_fit_reads_the_states_back(fitted):
@@ -90,3 +93,65 @@ def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
     assert f"--encoder sentence-transformers/all-MiniLM-L6-v2 --out {other}" in told
     page = (home / "runs" / "plain" / "report.html").read_text(encoding="utf-8")
     assert "--encoder sentence-transformers/all-MiniLM-L6-v2" in page
+
+
+def test_new_texts_are_read_by_the_encoder_of_the_fit_alone(fitted, tmp_path, capsys):
+    home, _ = fitted
+    run, out = home / "runs" / "notes", tmp_path / "new.csv"
+
+    def answers(path):
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file))
+
+    assert main(["predict", str(run), str(home / "more.csv"), "--out", str(out)]) == 0
+    test = [row for row in answers(run / "predictions.csv") if row["split"] == "test"]
+    new = answers(out)
+    assert len(new) == 30
+    for row, again in zip(test, new, strict=True):
+        assert again["prediction"] == row["prediction"]
+        # states are float16, and batches of other texts round otherwise
+        assert float(again["probability"]) == pytest.approx(float(row["probability"]), abs=0.01)
+    (home / "bert" / "more.json").write_text("{}")  # part of the model, as far as anybody knows
+    assert main(["predict", str(run), str(home / "more.csv"), "--out", str(out)]) == 2
+    (home / "bert" / "more.json").unlink()
+    assert "is not the one of the fit" in capsys.readouterr().err
+
+
+def test_sentences_are_what_decides(fitted, tmp_path, capsys):
+    pytest.importorskip("syntok", reason="syntok is not installed")
+    rows = [
+        [f"Some {first}. {['Calm', 'Alarm'][k % 2]}! No {last}.", k % 2]
+        for k, (first, last) in enumerate([("air", "cap"), ("bat", "cap"), ("air", "dog")] * 14)
+    ]
+    data = tmp_path / "notes.csv"
+    with data.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+    home, _ = fitted
+    command = ["fit", str(data), "--encoder", str(home / "bert"), "--instances", "sentences"]
+    assert main([*command, *SHORT, "--out", str(tmp_path / "run")]) in (0, 3)
+    told = capsys.readouterr().out
+    assert told.startswith("The chosen sentence alone is right on ")
+    assert "a random sentence is right on" in told
+    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert run["dataset"]["tokens"] == {"min": 3, "median": 3.0, "max": 3}
+    assert run["results"]["words"] == []
+    table = (tmp_path / "run" / "predictions.csv").read_text(encoding="utf-8")
+    assert re.search(r",(Calm|Alarm)!,", table)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--device", "cuda:77"], "device cuda:77 with float32 is not here"),
+        (["--device", "gpu"], "device is 'gpu', which names none"),
+        (["--dtype", "float8"], "argument --dtype: invalid choice"),
+    ],
+)
+def test_a_device_is_refused_before_anything_is_read(options, sentence, capsys, tmp_path):
+    command = ["fit", str(tmp_path / "none.csv"), "--encoder", "none", *options]
+    try:
+        code = main(command)
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert sentence in capsys.readouterr().err

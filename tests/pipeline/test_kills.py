@@ -37,7 +37,7 @@ MOMENTS = ("anytime", "request.json", "arrays.safetensors", "report.html", "run.
 FIRST = ("checkpoint", "anytime")
 """Moments of the first two kills, of a fit and of an experiment: both meet a run."""
 MARK = "ATTSVM_TEST_OF_KILLS"
-SMALL = ["--steps", "200", "--joint-steps", "20", "--records", "5", "--quiet"]
+SMALL = ["--steps", "200", "--records", "5", "--quiet"]
 SMALL += ["--checkpoint-seconds", "0.001", "--seed"]
 
 

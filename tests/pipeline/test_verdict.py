@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attsvm.cli import main
-from attsvm.pipeline.attention_model import limits_of
+from attsvm.pipeline.model import limits_of
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import attention_claims, attention_verdict, check_claims
 from attsvm.report.endings import ENDS
@@ -15,10 +15,13 @@ from attsvm.sklearn import Limits
 
 
 def accuracy(**test):
-    return [{"name": name, "test": value} for name, value in test.items()]
+    return [
+        {"name": name, "test": value, "balanced": value, "recall": [value, value]}
+        for name, value in test.items()
+    ]
 
 
-RIGHT = {"soft": 0.9, "mean_pooling": 0.9, "hard": 0.85, "random_token": 0.6}
+RIGHT = {"soft": 0.9, "mean_pooling": 0.9, "hard": 0.85, "random_token": 0.6, "majority": 0.5}
 RESULTS = {
     "selection": {"sequences": 100, "saturated": 98, "threshold": 0.99},
     "margin": {
@@ -49,7 +52,8 @@ RESULTS = {
         "falling": True,
     },
     "accuracy": accuracy(**RIGHT),
-    "training": {"best_joint_step": 40, "steps": 400},
+    "training": {"steps": 400, "class_weight": None, "beats_chance": True},
+    "theory": {"class": "yes", "rest": "no", "sequences": 100, "training_sequences": 100},
 }
 
 
@@ -61,7 +65,7 @@ def changed(**parts):
 
 
 def checked(results):
-    return check_claims(attention_claims(results), results, 100)
+    return check_claims(attention_claims(results, 100), results, 100)
 
 
 def verdicts(results):
@@ -69,7 +73,7 @@ def verdicts(results):
 
 
 def told(results, kind="array"):
-    return attention_verdict(results, checked(results), 100, kind)
+    return attention_verdict(results, checked(results), kind, ("no", "yes"))
 
 
 def test_all_claims_hold():
@@ -92,7 +96,7 @@ def test_all_claims_hold():
         ),
         ({"direction": {"midway_distance": 1e-3}}, "approach"),
         ({"direction": {"first_distance": 1.1e-3}}, "approach"),
-        ({"accuracy": accuracy(**{**RIGHT, "soft": 0.88})}, "accuracy"),
+        ({"accuracy": accuracy(**{**RIGHT, "soft": 0.86})}, "accuracy"),
         ({"accuracy": accuracy(**{**RIGHT, "hard": 0.6})}, "control"),
     ],
 )
@@ -112,7 +116,7 @@ def test_rounding_is_no_proof():
 
 
 def test_one_point_of_accuracy_is_counted_in_sequences():
-    one_less = changed(accuracy=accuracy(**{**RIGHT, "soft": 0.89}))
+    one_less = changed(accuracy=accuracy(**{**RIGHT, "soft": 0.99, "mean_pooling": 1.0}))
     assert verdicts(one_less)["accuracy"] == "holds"
 
 
@@ -139,6 +143,36 @@ def test_the_soft_margin_is_called_so(status):
     assert f"(hard margin {status})" in said["sentences"][-1]
     assert said["sentences"][-1].startswith("No weights ") == (status == "infeasible")
     assert said["ends"] == ["not yet", status]
+
+
+def test_the_strongest_null_is_what_the_model_is_held_against():
+    rare = {**RIGHT, "soft": 0.948, "majority": 0.945, "mean_pooling": 0.9}
+    found = verdicts(changed(accuracy=accuracy(**rare)))
+    assert (found["accuracy"], found["majority"]) == ("holds", "fails")
+    worse = {**RIGHT, "soft": 0.90, "majority": 0.945}
+    (claim,) = (c for c in checked(changed(accuracy=accuracy(**worse))) if c["id"] == "accuracy")
+    assert claim["verdict"] == "fails"
+    assert "always naming the most frequent label" in claim["statement"]
+    said = told(changed(accuracy=accuracy(**rare)))
+    assert said["headline"].endswith("the most frequent label 94.5%.")
+    assert "Of each class 94.8% of no and 94.8% of yes are called so" in said["beside"]
+
+
+def test_where_classes_weigh_alike_their_mean_recall_is_compared():
+    entries = accuracy(**{**RIGHT, "soft": 0.8, "majority": 0.9})
+    for entry in entries:
+        entry["balanced"] = {"soft": 0.78, "majority": 0.5}.get(entry["name"], 0.6)
+    training = {**RESULTS["training"], "class_weight": "balanced"}
+    results = changed(accuracy=entries, training=training)
+    assert verdicts(results)["accuracy"] == verdicts(results)["majority"] == "holds"
+
+
+def test_a_theory_of_a_sample_says_so():
+    part = {**RESULTS["theory"], "sequences": 40}
+    assert told(changed(theory=part))["sentences"][-1] == (
+        "The theory is about 40 of 100 training sequences, a random sample of as many as memory and"
+        " time allow."
+    )
 
 
 LP = {"geometry": "lp:1.75", "geometry_title": "ℓ1.75 norm"}
@@ -201,7 +235,7 @@ def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence)
             {"mean_pooling": 0.6, "tfidf": 0.764},
             "TF-IDF with logistic regression 76.4%.",
         ),
-        ("image", {"mean_pooling": 0.6, "majority": 0.91}, "the more frequent label 91.0%."),
+        ("image", {"mean_pooling": 0.6, "majority": 0.91}, "the most frequent label 91.0%."),
     ],
 )
 def test_the_first_sentence_answers_with_the_strongest_baseline(kind, others, baselines):
@@ -228,7 +262,7 @@ def test_every_end_has_a_paragraph(status):
 
 
 def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
-    few = ["--steps", "100", "--joint-steps", "20", "--solve-seconds", "1e-9"]
+    few = ["--steps", "100", "--solve-seconds", "1e-9"]
     assert main(["fit", "digits", *few, "--out", str(tmp_path / "run")]) == 3
     said, meanwhile = capsys.readouterr()
     assert "the predictor is right on" in meanwhile

@@ -48,7 +48,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         (folder / "text.jsonl").write_text(texts(), encoding="utf-8")
         spec, options = SOURCES[kind]
         dataset = load(folder / spec if kind == "text" else spec, **options)
-        settings = FitSettings(selection_steps=60, joint_steps=20, records=8)
+        settings = FitSettings(selection_steps=60, records=8)
         command = f"attsvm fit {spec} --out {kind}"
         fit_dataset(dataset, settings, folder / kind, command_line=command)
         return folder / kind

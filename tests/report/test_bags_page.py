@@ -117,3 +117,21 @@ def test_pictures_and_names_that_do_not_fit_are_one_sentence(
     with pytest.raises(InputError, match=sentence):
         page(tmp_path, model, witnesses, labels, **how)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_function_loads_the_few_instances_that_are_shown(tmp_path, model, witnesses, labels):
+    loaded = []
+
+    def patch(bag, t):
+        loaded.append((bag, t))
+        return np.full((2, 2, 3), 40.0 * t)
+
+    text = page(tmp_path, model, witnesses, labels, instances=patch)
+    assert text.count("data:image/png;base64,") == len(loaded) - 1  # the first tells their kind
+    assert len(loaded) < len(witnesses.rows)
+    chosen = set(enumerate(model.select(witnesses).tolist()))
+    assert {bag for bag, _ in loaded} <= {bag for bag, t in loaded if (bag, t) in chosen} | {0}
+    with pytest.raises(InputError, match="one or three"):
+        page(tmp_path, model, witnesses, labels, instances=lambda bag, t: np.ones(5))
+    text = page(tmp_path, model, witnesses, labels, instances=lambda bag, t: f"word{bag}-{t}")
+    assert "word" in text

@@ -17,9 +17,9 @@ from attsvm.base.errors import InputError
 from attsvm_papers.runs import gallery
 
 
-def data(n: int = 3, T: int = 4, d: int = 2, seed: int = 0) -> attsvm.AttentionData:
+def data(n: int = 3, T: int = 4, d: int = 2, seed: int = 0, d_z: int = 1) -> attsvm.AttentionData:
     tokens = np.random.default_rng(seed).normal(size=(n, T, d))
-    return attsvm.AttentionData(tokens, np.ones(n), np.ones((n, 1)))
+    return attsvm.AttentionData(tokens, np.ones(n), np.ones((n, d_z)))
 
 
 def embedded(page: str) -> dict:
@@ -68,6 +68,7 @@ def test_highest_score_is_chosen() -> None:
     ("given", "options", "words"),
     [
         (data(d=3), {}, "two features"),
+        (data(d_z=2), {}, "every sequence has a prompt of its own"),
         (data(n=13), {}, "12 sequences"),
         (data(T=13), {}, "12 tokens"),
         (data(T=1), {}, "one token only"),

@@ -12,6 +12,7 @@ import attsvm
 from attsvm.base.errors import InputError
 from attsvm.claims import Claim, Evidence, at_most
 from attsvm.datasets import toy, unit_sphere
+from attsvm.sklearn import WitnessSVC
 
 
 def axes() -> Any:
@@ -160,3 +161,21 @@ def test_an_estimator_is_shown_as_scikit_learn_shows_its_own() -> None:
         assert len(repr(shown)) <= 300
         assert "AttentionSVC" in bundle["text/html"]
         assert "0.125" in bundle["text/html"]
+
+
+def test_a_path_of_radii_is_its_loss_or_its_gap_to_a_target() -> None:
+    data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
+    solution = attsvm.max_margin(attsvm.selection_margins(data, attsvm.optimal_tokens(data, head)))
+    path = attsvm.regularization_path(data, head, radii=[3, 30], starts=2)
+    gap = path.direction_gap(solution)
+    for target, values in ((None, np.exp(path.log_excess)), (solution, gap)):
+        ax = path.plot(target, ax=axes())
+        np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.stack([[3, 30], values], axis=1))
+
+
+def test_an_explanation_is_the_margins_of_its_bags() -> None:
+    bags = attsvm.datasets.planted_witnesses("linear", n=20, instances=5, seed=0, d=3)
+    explanation = WitnessSVC(penalty=0.01).fit(bags, bags.labels).explain(bags)
+    ax = explanation.plot(axes())
+    assert ax.lines[0].get_xdata()[0] == explanation.margins.min()
+    assert ax.patches[0].get_data().values.sum() == np.isfinite(explanation.margins).sum()

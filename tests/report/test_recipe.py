@@ -51,7 +51,7 @@ def test_a_folder_that_was_not_named_is_named(tmp_path, monkeypatch):
     labels = np.where(np.arange(40) % 2, 1.0, -1.0)
     np.savez(tmp_path / "bags.npz", X=rng.normal(size=(40, 3, 4)), y=labels)
     monkeypatch.chdir(tmp_path)
-    words = ["fit", "bags.npz", "--steps", "20", "--joint-steps", "10", "--records", "5", "--quiet"]
+    words = ["fit", "bags.npz", "--steps", "20", "--records", "5", "--quiet"]
     assert main(words) == 0
     fit, report = recipe(tmp_path / "runs" / "bags" / "report.html")
     assert fit == ["attsvm", *words, "--out", "runs/bags"]

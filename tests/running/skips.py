@@ -81,6 +81,7 @@ SKIPS = (
     Skip("transformers before|required is|is not installed", oldest),
     Skip("(pandas|polars) is not installed", lambda: not find_spec("pandas")),
     Skip("(h5py|zarr) is not installed", lambda: not find_spec("h5py")),
+    Skip("syntok is not installed", lambda: not find_spec("syntok")),
     Skip("longdouble is no wider", lambda: not WIDE),
     Skip(
         "no /dev/full|no fork|/proc|guards pages|Linux|UTF-8 names|ends processes|peak of resident",

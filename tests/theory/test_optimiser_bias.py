@@ -180,4 +180,4 @@ def test_the_command_writes_one_page_of_a_class_of_this_folder(tmp_path, monkeyp
     assert run["norms"][0]["norm"] == run["leader"] == "fro"
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert main(["bias", "--optimizer", "adam", "--set", "eps"]) == 2
-    assert "is not KEY=VALUE" in capsys.readouterr().err
+    assert "is not of the form NAME=VALUE" in capsys.readouterr().err

@@ -1,13 +1,14 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 done (a certified ``infeasible`` is an answer), 2 bad input, 3 the accuracy asked for
-was not reached, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). Data goes to standard output,
-everything else to standard error.
+Exit codes: 0 done (a certified ``infeasible`` is an answer), 1 a claim fails under ``--strict``, 2
+bad input, 3 the accuracy asked for was not reached, 130 interrupted (143 by SIGTERM, 129 by
+SIGHUP). Data goes to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -20,11 +21,12 @@ from attsvm.base.errors import AttsvmError, InputError
 from attsvm.base.interruption import begin_command, interruption_sentence
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import name_of
-from attsvm.cli import bias, fit, listing, output, probe, report, solve
+from attsvm.cli import bias, fit, listing, output, predict, probe, report, solve
 from attsvm.cli.others import commands_of_others
 
 _COMMANDS = {
     "fit": fit,
+    "predict": predict,
     "solve": solve,
     "probe": probe,
     "bias": bias,
@@ -96,10 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     itself (:mod:`attsvm.base.interruption`).
     """
     begin_command()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     output.prepare()
     try:
         options = _parse(words)
+        if getattr(options, "verbose", False):
+            output.show_log()
         code = 0 if options is None else options.run(options)
         output.finish()
     except AttsvmError as error:
@@ -127,6 +133,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.tell(f"attsvm: a text cannot be written ({error}); give text in UTF-8")
         code = InputError.exit_code
     return code
+
+
+def _complete() -> None:
+    """Print what may come next in the line that a shell completes, and end the process; nothing
+    where argcomplete is not installed.
+    """
+    with contextlib.suppress(ImportError):
+        import argcomplete
+
+        argcomplete.autocomplete(parser())
 
 
 def _parse(words: list[str]) -> argparse.Namespace | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from attsvm.base.errors import UnavailableError
 from attsvm.base.pretrained import DTYPES
 from attsvm.base.ranges import LONGEST_STEP
 
@@ -64,6 +66,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
     )
     group.add_argument(
+        "--id", metavar="COLUMN", help="column that identifies a row in predictions.csv"
+    )
+    group.add_argument(
         "--test",
         metavar="FILE",
         help="more texts of the same form, which are held out instead of a part of DATA",
@@ -104,6 +109,15 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         help="layer of the encoder; by default the best of three on a validation part",
     )
     group.add_argument(
+        "--instances",
+        choices=("words", "sentences"),
+        help=(
+            "what --encoder makes of a text: words (default), or sentences, each the mean of its"
+            " words (extra sentences)"
+        ),
+    )
+    add_device(group)
+    group.add_argument(
         "--vectors",
         dest="model",
         metavar="MODEL",
@@ -120,15 +134,61 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--max-tokens",
         type=positive_int,
         metavar="T",
-        help="words kept of each text (distinct ones, without --encoder)",
+        help=(
+            "words or sentences kept of each text: all that --encoder reads by default, and without"
+            " it 128 distinct words"
+        ),
     )
+
+    slides = parser.add_argument_group("slides, a folder with one file of patches for each")
+    slides.add_argument(
+        "--labels", metavar="FILE", help="table with a row for each slide (default: labels.csv)"
+    )
+    slides.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="column of the patient, whose slides are never on both sides of a split",
+    )
+    slides.add_argument(
+        "--features", metavar="NAME", help="array of features in the files (default: features)"
+    )
+    slides.add_argument(
+        "--coords", metavar="NAME", help="array of coordinates in the files (default: coords)"
+    )
+
+
+def add_new_rows(parser: argparse.ArgumentParser) -> None:
+    """What new rows may have otherwise than those of a fit."""
+    group = parser.add_argument_group("text data, where it differs from that of the fit")
+    for name in ("text", "label", "id"):
+        group.add_argument(
+            f"--{name}", metavar="COLUMN", help=f"column that holds the {_HELD[name]}"
+        )
+    group.add_argument("--delimiter", metavar="CHAR", help="between the fields of a .csv file")
+    group.add_argument("--encoding", metavar="NAME", help="of the characters of a file")
+    group.add_argument(
+        "--skip-empty", action="store_true", default=None, help="leave out rows without a text"
+    )
+    group.add_argument(
+        "--labels", metavar="FILE", help="table with labels of new slides, where there is one"
+    )
+
+
+_HELD = {"text": "text", "label": "label, where there is one", "id": "identifier of a row"}
+
+
+def new_rows_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_new_rows` that the user gave."""
+    names = ("text", "label", "id", "delimiter", "encoding", "skip_empty", "labels")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     """The reading options that the user gave."""
     names = (
-        *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),
-        *("encoder", "layer", "model", "dim", "max_tokens"),
+        *("text", "label", "id", "test", "positive", "delimiter", "encoding", "skip_empty"),
+        *("encoder", "layer", "instances", "device", "dtype", "model", "dim", "max_tokens"),
+        *("labels", "group", "features", "coords"),
     )
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
@@ -150,12 +210,58 @@ def add_device(parser: Any) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """``--json``."""
+    """``--json``, ``--quiet`` and ``--verbose``."""
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--quiet", action="store_true", help="no progress bar")
+    amount.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="what is read, trained and solved, as lines of the log `attsvm` on standard error",
+    )
     parser.add_argument(
         "--json",
         action="store_true",
         help="print the results as JSON on standard output, and nothing else there",
     )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """``--format``."""
+    parser.add_argument(
+        "--format",
+        choices=("svg", "png", "pdf", "pgf"),
+        action="append",
+        default=[],
+        help=(
+            "also save the figures in this format, for a paper: pdf, or pgf where LaTeX is"
+            " installed (may be repeated; svg and png are always there)"
+        ),
+    )
+
+
+def further_formats(options: argparse.Namespace) -> tuple[str, ...]:
+    """The formats of ``--format`` in which figures are not saved anyway.
+
+    Raises:
+        UnavailableError: pgf, and no LaTeX is here to measure its texts.
+    """
+    formats = {*options.format} - {"svg", "png"}
+    if "pgf" in formats and shutil.which("xelatex") is None:
+        raise UnavailableError(
+            "--format pgf needs the command xelatex; install LaTeX, or ask for pdf"
+        )
+    return tuple(sorted(formats))
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """Name and value of ``NAME=VALUE``."""
+    name, separator, value = text.partition("=")
+    if not (name.isidentifier() and separator and value):
+        raise argparse.ArgumentTypeError(
+            f"{text or 'nothing'} is not of the form NAME=VALUE, such as d=12"
+        )
+    return name, value
 
 
 def default_folder(data: str) -> Path:

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attsvm.base.errors import InputError
-from attsvm.cli.arguments import add_output, positive_float, positive_int
+from attsvm.cli.arguments import add_output, assignment, positive_float, positive_int
 from attsvm.cli.output import show, show_json
 
 
@@ -37,10 +36,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--lr", type=positive_float, default=0.01, help="step size (default 0.01)")
     parser.add_argument(
         "--set",
-        metavar="KEY=VALUE",
-        action="append",
+        type=assignment,
+        nargs="+",
+        action="extend",
+        metavar="NAME=VALUE",
         default=[],
-        help="another argument of the optimiser, such as weight_decay=0.1 (may be repeated)",
+        help="other arguments of the optimiser, such as weight_decay=0.1",
     )
     parser.add_argument(
         "--decay",
@@ -72,7 +73,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/bias-NAME")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
     if os.getcwd() not in sys.path:  # noqa: PTH109 - an optimiser may be a module of this folder
         sys.path.append(os.getcwd())  # noqa: PTH109
-    arguments = dict(map(_argument, options.set))
+    arguments = {name: _value(text) for name, text in options.set}
     title, make_optimizer = named_optimizer(options.optimizer, options.lr, **arguments)
     words = "".join(c if c.isalnum() else "-" for c in options.optimizer)
     folder = options.out or Path("runs") / f"bias-{words}"
@@ -127,12 +127,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _argument(text: str) -> tuple[str, Any]:
-    """Name and value of ``KEY=VALUE``; a value that is no number, boolean or tuple is a text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise InputError(f"--set {text!r} is not KEY=VALUE, such as weight_decay=0.1")
+def _value(text: str) -> Any:
+    """The value of an argument; what is no number, boolean or tuple is a text."""
     try:
-        return name, ast.literal_eval(value)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return name, value
+        return text

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import escaped, name_of
@@ -26,20 +26,14 @@ from attsvm.cli.arguments import (
 from attsvm.cli.output import show, show_json, tell
 from attsvm.pipeline.settings import FitSettings
 
+if TYPE_CHECKING:
+    from attsvm.base.progress import ProgressBars
+    from attsvm.datasets import Dataset
+
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
     "seed": (seed, "decides the split and every random draw"),
     "test_size": (share, "share of the sequences held out for evaluation"),
-    "validation_size": (share, "share of the rest that chooses the step of joint training"),
-    "joint_steps": (
-        positive_int,
-        (
-            "steps of joint training; by default 30 to 300, about five seconds of a core, fewer"
-            " when the validation loss stops falling"
-        ),
-    ),
-    "joint_lr": (step_length, "length of a step of W in joint training"),
-    "head_lr": (step_length, "length of a step of the head in joint training"),
     "selection_steps": (
         positive_int,
         "steps of the selection stage, W alone; by default 100 to 20000, about 10 s of a core",
@@ -77,9 +71,9 @@ def add_parser(commands: Any) -> None:
         "fit",
         help="train an attention layer on data, solve its max-margin programme, compare, report",
         description=(
-            "Train a softmax-attention layer, see which token each sequence selects, solve the"
-            " max-margin programme of that selection with a certificate, compare directions,"
-            " evaluate on held-out data, and write a report."
+            "Fit a softmax-attention classifier, evaluate it on held-out data, see which token each"
+            " sequence selects, solve the max-margin programme of that selection with a"
+            " certificate, compare directions, and write a report."
         ),
     )
     add_data(parser)
@@ -113,12 +107,24 @@ def add_parser(commands: Any) -> None:
         ),
     )
     group.add_argument(
-        "--merge-duplicates",
-        action="store_true",
-        help="mask repeated tokens of a sequence instead of refusing them",
+        "--class-weight",
+        choices=("balanced",),
+        help="weigh every class alike, however many sequences it has",
     )
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
+    output.add_argument(
+        "--images",
+        type=Path,
+        metavar="FOLDER",
+        help="pictures of slides, named like them, which the page shows beside heatmaps",
+    )
+    output.add_argument(
+        "--predictions-format",
+        choices=("csv", "parquet"),
+        default=defaults.predictions_format,
+        help="of the answers for each row, predictions.csv in the run folder (default csv)",
+    )
     output.add_argument(
         "--overwrite", action="store_true", help="delete the files of another run in DIR"
     )
@@ -129,7 +135,6 @@ def add_parser(commands: Any) -> None:
         metavar="S",
         help="time between two writes of unfinished work (default 5)",
     )
-    output.add_argument("--quiet", action="store_true", help="no progress bars")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -138,17 +143,19 @@ def run(options: argparse.Namespace) -> int:
     """Fit, then print the verdict or the JSON."""
     from attsvm.base.progress import ProgressBars
     from attsvm.datasets import load
+    from attsvm.datasets.catalogue import kind_of_data
     from attsvm.norms import parse_norm
     from attsvm.pipeline.fit import fit_dataset
 
     norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
-    if options.assumption == "standard":
+    if options.assumption == "standard" or kind_of_data(options.data) == "slide":
         _refuse_training(options)
     folder: Path = options.out or default_folder(options.data)
     settings = FitSettings(
         assumption=options.assumption,
         norm=norm,
-        merge_duplicates=options.merge_duplicates,
+        class_weight=options.class_weight,
+        predictions_format=options.predictions_format,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
     bars: contextlib.AbstractContextManager[ProgressBars | None] = (
@@ -159,6 +166,8 @@ def run(options: argparse.Namespace) -> int:
         if options.encoder is not None:
             load_options |= {"cache": folder.parent / ".encoded", "progress": progress}
         dataset = load(options.data, **load_options)
+        if dataset.kind == "slide":
+            return _fit_slides(options, dataset, settings, folder, progress)
         result = fit_dataset(
             dataset,
             settings,
@@ -166,11 +175,7 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=progress,
-            command_line=(
-                options.command_line
-                if options.out
-                else f"{options.command_line} --out {shlex.quote(name_of(folder))}"
-            ),
+            command_line=_command_line(options, folder),
             first=None if options.quiet else _print_first_accuracy,
         )
     if options.json:
@@ -180,12 +185,48 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result["results"]["margin"]["status"] == "optimal" else 3
 
 
+def _fit_slides(
+    options: argparse.Namespace,
+    dataset: Dataset,
+    settings: FitSettings,
+    folder: Path,
+    progress: ProgressBars | None,
+) -> int:
+    """Fit to bags in files, then print the verdict or the JSON."""
+    from attsvm.pipeline.slides import fit_slides
+
+    result = fit_slides(
+        dataset,
+        settings,
+        folder,
+        overwrite=options.overwrite,
+        progress=progress,
+        command_line=_command_line(options, folder),
+        images=options.images,
+    )
+    if options.json:
+        show_json(result)
+        return 0
+    show(result["verdict"]["headline"])
+    for sentence in result["verdict"]["sentences"]:
+        show(f"  {sentence}")
+    show(f"report: {folder / 'report.html'}")
+    return 0
+
+
+def _command_line(options: argparse.Namespace, folder: Path) -> str:
+    """The command with the folder that it writes to."""
+    line = str(options.command_line)
+    return line if options.out else f"{line} --out {shlex.quote(name_of(folder))}"
+
+
 def _refuse_training(options: argparse.Namespace) -> None:
     """Refuse options of stages that the standard assumption does not have."""
-    for name in ("joint_steps", "joint_lr", "head_lr", "selection_steps", "lr", "records"):
+    for name in ("selection_steps", "lr", "records"):
         if getattr(options, name) != getattr(FitSettings(), name):
             raise InputError(
-                f"{_option(name)} belongs to the descent of --assumption collective; leave it out"
+                f"{_option(name)} belongs to the descent of --assumption collective, which slides"
+                " do not have; leave it out"
             )
 
 
@@ -205,8 +246,12 @@ def _print_first_accuracy(accuracy: float) -> None:
 def _print(result: dict[str, Any], folder: Path) -> None:
     show(result["verdict"]["headline"])
     show(f"  {result['verdict']['beside']}")
-    for line in _words_table(result["results"].get("words", [])):
+    classes = result["results"].get("words", [])
+    for line in _words_table(classes):
         show(line)
+    if not all(entry["words"] for entry in classes):
+        show(f"  {result['verdict']['words']}")
+    show("The theory in this run:")
     for sentence in result["verdict"]["sentences"]:
         show(f"  {sentence}")
     for claim in result["claims"]:
@@ -215,15 +260,15 @@ def _print(result: dict[str, Any], folder: Path) -> None:
 
 
 def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
-    """The lines of a table of the words chosen most often, a column for each class."""
+    """The lines of a table of the words that say most, a column for each class."""
     columns = []
-    for entry in classes:
-        column = [f"{'chosen for ' + entry['class']:<24.24} times  right"]
+    for entry in filter(lambda entry: entry["words"], classes):
+        column = [f"{'says most for ' + entry['class']:<24.24} times  right"]
         for row in entry["words"][:most]:
             right = "-" if row["right"] is None else f"{row['right']:.0%}"
             column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")
         columns.append(column)
-    if not any(len(column) > 1 for column in columns):
+    if not columns:
         return []
     lines = itertools.zip_longest(*columns, fillvalue="")
     return ["", *("  " + "   ".join(f"{cell:<37}" for cell in line).rstrip() for line in lines), ""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import re
 import sys
@@ -65,6 +66,21 @@ def tell(text: object) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         print(escaped(str(text)), file=sys.stderr, flush=True)
+
+
+class _Log(logging.Handler):
+    """Records of a log as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(f"{record.name}: {record.getMessage()}")
+
+
+def show_log() -> None:
+    """Let the log ``attsvm`` print what is worth knowing on standard error."""
+    log = logging.getLogger("attsvm")
+    log.setLevel(logging.INFO)
+    if not any(isinstance(handler, _Log) for handler in log.handlers):
+        log.addHandler(_Log())
 
 
 def finish() -> None:

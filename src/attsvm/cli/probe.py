@@ -94,7 +94,6 @@ def add_parser(commands: Any) -> None:
             metavar=letter,
             help=f"{text} (default {default})",
         )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
 

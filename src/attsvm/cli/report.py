@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.output import show
+from attsvm.cli.arguments import add_format, add_output, further_formats
+from attsvm.cli.output import show, show_json
 
 
 def add_parser(commands: Any) -> None:
@@ -15,12 +16,20 @@ def add_parser(commands: Any) -> None:
         "report", help="draw the figures and the page of a finished run again"
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of a finished run")
+    add_format(parser)
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the path of the page."""
     from attsvm.report import write
+    from attsvm.report.style import PictureOptions, saved_with
 
-    show(write(options.folder))
+    with saved_with(PictureOptions(formats=further_formats(options))):
+        page = write(options.folder)
+    if options.json:
+        show_json({"report": str(page)})
+    else:
+        show(page)
     return 0

@@ -416,7 +416,13 @@ class AttentionData:
             InputError: what :func:`attsvm.base.files.load_arrays` refuses, no ``X`` or no ``y``, or
                 arrays that do not fit each other.
         """
-        arrays = load_arrays(path)
+        return cls.from_arrays(path, load_arrays(path))
+
+    @classmethod
+    def from_arrays(
+        cls, path: str | Path, arrays: dict[str, NDArray[Any]]
+    ) -> tuple[AttentionData, dict[str, NDArray[Any]]]:
+        """Data and whatever else the arrays of a file hold; see :meth:`read`."""
         for key in ("X", "y"):
             if key not in arrays:
                 held = brief(", ".join(sorted(arrays)) or "no arrays")

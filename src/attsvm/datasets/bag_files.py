@@ -8,7 +8,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
-from attsvm.base.files import is_folder
+from attsvm.base.files import digest, is_folder
 from attsvm.base.nearest import did_you_mean
-from attsvm.base.printable import Compact
+from attsvm.base.printable import Compact, name_of
 from attsvm.datasets.attention_data import FloatArray
+from attsvm.datasets.bags import as_bags
+from attsvm.datasets.readers import class_positions, known_positions
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 from attsvm.datasets.tables import name_of_label, read_rows
 
 BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".npy", ".npz", ".safetensors", ".zarr")
@@ -63,8 +66,7 @@ class BagFile:
 class BagFolder(Compact, Sequence[BagFile]):
     """Bags of a folder with their labels, in the order of the table of labels.
 
-    An estimator takes it as its bags: ``WitnessSVC().fit(slides, slides.labels,
-    groups=slides.groups)``.
+    An estimator takes it with its labels and its groups: ``WitnessSVC().fit(slides)``.
 
     Attributes:
         names: identifier of each bag.
@@ -120,6 +122,7 @@ def read_bags(
     group: str | None = None,
     features: str = "features",
     coords: str = "coords",
+    is_labelled: bool = True,
 ) -> BagFolder:
     r"""The bags of a folder, one file a bag, with labels from a table.
 
@@ -138,6 +141,7 @@ def read_bags(
             patient.
         features: the ``(T, d)`` array in files of several arrays.
         coords: the ``(T, 2)`` array of coordinates, where there is one.
+        is_labelled: whether every bag of the table needs a label; without, a missing one is ``""``.
 
     Raises:
         InputError: no such folder, table or column; bags without a file, named twice, of several
@@ -165,9 +169,9 @@ def read_bags(
         table = dict.fromkeys(sorted(files), ("", ""))
     else:
         path = Path(labels)
-        if not path.exists() and (folder / path).exists():
+        if not path.exists() and not path.is_absolute():
             path = folder / path
-        table = _read_labels(path, id, label, group)
+        table = _read_labels(path, id, label, group, is_labelled)
     paths = {name: _file_of(name, files) for name in table}
     missing = [name for name, path in paths.items() if path is None]
     if missing:
@@ -189,6 +193,95 @@ def read_bags(
         None if labels is None else _numbers_where_all_are([value for value, _ in table.values()]),
         None if group is None or labels is None else np.array([g for _, g in table.values()]),
         tuple(_coordinates(bag, coords) for bag in bags),
+    )
+
+
+def holds_bags(folder: Path) -> bool:
+    """Whether a folder holds files of bags."""
+    return is_folder(folder) and any(
+        path.suffix.lower() in BAG_SUFFIXES for path in folder.iterdir()
+    )
+
+
+def slides(
+    folder: str | Path,
+    *,
+    labels: str | Path | None = None,
+    id: str = "slide_id",
+    label: str = "label",
+    group: str | None = None,
+    features: str = "features",
+    coords: str = "coords",
+    positive: str | None = None,
+    classes: Sequence[str] | None = None,
+) -> Dataset:
+    """The bags of a folder as a data set, for ``attsvm fit``; for the other arguments see
+    :func:`read_bags`. Their rows stay on disk.
+
+    Args:
+        folder: with one file a bag.
+        labels: the table of labels; ``labels.csv`` by default, none with ``classes``.
+        id: its column of identifiers.
+        label: its column of labels.
+        group: its column of patients.
+        features: array in the files.
+        coords: array in the files.
+        positive: the label of the positive class; by default the one that sorts last.
+        classes: names of the classes of a fitted model, in its order; labels may then be missing.
+
+    Raises:
+        InputError: what :func:`read_bags` refuses, one class only, or a label that is none of
+            ``classes``.
+    """
+    table = (None if classes is not None else "labels.csv") if labels is None else labels
+    bags = read_bags(
+        folder,
+        table,
+        id=id,
+        label=label,
+        group=group,
+        features=features,
+        coords=coords,
+        is_labelled=classes is None,
+    )
+    values = [""] * len(bags) if bags.labels is None else [str(v) for v in bags.labels.tolist()]
+    if classes is None:
+        positions, class_names = class_positions(values, Path(folder), positive)
+    else:
+        positions, class_names = known_positions(values, Path(folder), classes), tuple(classes)
+
+    def encode(learned: Learned) -> Encoded:
+        rows = replace(as_bags(bags), labels=None)
+        return Encoded(rows, Views(len(bags), view), query="constant")
+
+    def view(i: int) -> View:
+        coordinates = bags.coordinates_of(i)
+        return {"kind": "slide"} | ({} if coordinates is None else {"coordinates": coordinates})
+
+    path = Path(folder)
+    name = name_of(path.resolve().name)
+    files = [[bag.path.name, bag.path.stat().st_size, *bag.shape] for bag in bags.bags]
+    stamps = [int(bag.path.stat().st_mtime) for bag in bags.bags]
+    provenance = {
+        "source": name_of(path),
+        "sha256": digest(files, list(values), stamps),
+        "rows": len(bags),
+        "columns": [id, label, group],
+        "arrays": [features, coords],
+    }
+    notes = ["A slide is a file of patches; patches are rows of features, which stay on disk."]
+    return Dataset(
+        name,
+        f"Slides of {name}",
+        "slide",
+        positions,
+        class_names,
+        provenance,
+        notes,
+        lambda train: {},
+        encode,
+        positive=None if positive is None else len(class_names) - 1,
+        ids=bags.names,
     )
 
 
@@ -214,20 +307,22 @@ def _file_of(name: str, files: dict[str, list[Path]]) -> Path | None:
     return None
 
 
-def _read_labels(path: Path, id: str, label: str, group: str | None) -> dict[str, tuple[str, str]]:
+def _read_labels(
+    path: Path, id: str, label: str, group: str | None, is_labelled: bool
+) -> dict[str, tuple[str, str]]:
     """Label and group of each bag, by its identifier."""
     columns = {"id": id, "label": label} | ({} if group is None else {"group": group})
     table: dict[str, tuple[str, str]] = {}
     empty, repeated = [], []
     for where, fields in read_rows(path):
         for role, column in columns.items():
-            if column not in fields:
+            if column not in fields and (is_labelled or role == "id"):
                 raise InputError(
                     f"{path} has no column {column} ({role}); its columns are"
                     f" {', '.join(fields) or 'none'}{did_you_mean(column, fields)}"
                 )
-        name, *values = (name_of_label(fields[column], path) for column in columns.values())
-        if not (name and all(values)):
+        name, *values = (name_of_label(fields.get(column), path) for column in columns.values())
+        if not (name and (all(values) or not is_labelled)):
             empty.append(where.split()[-1])
         if name in table:
             repeated.append(name)

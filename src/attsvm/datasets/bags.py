@@ -7,7 +7,7 @@ thousand instances costs its neighbours nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, overload
@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, as_array, axes
+from attsvm.datasets.attention_data import (
+    AttentionData,
+    FloatArray,
+    IntArray,
+    as_array,
+    axes,
+    given_away,
+)
 from attsvm.datasets.rows import ListedRows, RowReader, is_stored, tables_of
 
 Names = NDArray[Any]
@@ -44,6 +51,8 @@ class Bags:
         names: ``(n,)`` identifiers of the bags; None when they have none.
         groups: ``(n,)`` the patient, or whatever else must not be torn apart by folds, of each bag;
             None when bags stand alone.
+        queries: ``(n, d_z)`` the query of each bag; None where an estimator makes it from the
+            instances.
         feature_names: ``(d,)`` names of the columns of a data frame; None of other tables.
 
     Example:
@@ -63,6 +72,7 @@ class Bags:
     names: Names | None = None
     groups: Names | None = None
     feature_names: Names | None = None
+    queries: FloatArray | None = None
 
     @property
     def n(self) -> int:
@@ -126,6 +136,7 @@ class Bags:
                     instance_labels=_at(self.instance_labels, rows),
                     names=_at(self.names, bags),
                     groups=_at(self.groups, bags),
+                    queries=_at(self.queries, bags),
                 ),
             )
 
@@ -151,16 +162,18 @@ class Bags:
             _at(self.names, chosen),
             _at(self.groups, chosen),
             self.feature_names,
+            _at(self.queries, chosen),
         )
 
     def data(self, labels: ArrayLike) -> AttentionData:
-        """Padded sequences with ``(n,)`` labels of -1 and +1, each queried by its first
-        instance.
+        """Padded sequences with ``(n,)`` labels of -1 and +1, each with its query; where bags have
+        none, with its first instance.
         """
         mask = np.arange(int(self.lengths.max())) < self.lengths[:, None]
         tokens = np.zeros((*mask.shape, self.d))
         tokens[mask] = np.asarray(self.rows)
-        return AttentionData(tokens, labels, mask=mask)  # type: ignore[arg-type]
+        tokens = given_away(tokens)
+        return AttentionData(tokens, labels, self.queries, mask)  # type: ignore[arg-type]
 
 
 def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
@@ -171,7 +184,8 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
             that are masked are left out; a table of ``(N, d)`` rows with ``bag_ids``;
             :class:`~attsvm.AttentionData`; ``sawmil.Bag`` objects or a ``sawmil.BagDataset``;
             torchmil's bags, each with ``X`` and perhaps ``Y``, or one batch of them with a
-            ``mask``.
+            ``mask``; a dictionary of bags by name; a ``torch.utils.data.Dataset`` of bags, or of
+            pairs of a bag and its label; a folder of :func:`attsvm.datasets.read_bags`.
         bag_ids: ``(N,)``, the bag of each row of a table; bags are counted in the order in which
             they first appear, and their rows may be scattered.
 
@@ -189,9 +203,12 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
     if bag_ids is not None:
         return _from_table(X, bag_ids)
     if isinstance(X, AttentionData):
-        return _from_padded(X.tokens, X.mask, X.labels)
+        return replace(_from_padded(X.tokens, X.mask, X.labels), queries=X.queries)
     if _is_sparse(X) or _is_frame(X):
         raise _no_bag_ids(len(instances("X", X)[0]))
+    if hasattr(X, "bags") and hasattr(X, "coordinates"):  # a folder of bags
+        bags = _from_list(list(X.bags))
+        return replace(bags, labels=X.labels, names=np.array(X.names), groups=X.groups)
     if hasattr(X, "bags"):  # sawmil.BagDataset
         X = X.bags
     if _is_record(X):  # a batch of torchmil, or one of its bags
@@ -200,6 +217,15 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
             raise InputError(f"X is one bag of shape {tokens.shape}; give a list of bags")
         mask = X["mask"] if "mask" in X.keys() else np.ones(tokens.shape[:2])  # noqa: SIM118
         return _from_padded(tokens, instances("mask", mask)[0] > 0, _plain(X.get("Y", None)))
+    if isinstance(X, Mapping):
+        return replace(_from_list(list(X.values())), names=np.array(list(X)))
+    if _is_map_dataset(X):
+        pairs = [X[i] for i in range(len(X))]
+        X = [pair[0] if isinstance(pair, tuple) else pair for pair in pairs]
+        bags = _from_list(X)
+        if not all(isinstance(pair, tuple) and len(pair) > 1 for pair in pairs):
+            return bags
+        return replace(bags, labels=np.array([_plain(pair[1]) for pair in pairs]).reshape(-1))
     if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:
         hidden: NDArray[np.bool_] = np.ma.getmaskarray(X)
         if (hidden.any(axis=2) != hidden.all(axis=2)).any():
@@ -513,6 +539,11 @@ def _is_record(bag: Any) -> bool:
     if _is_frame(bag) or not (hasattr(bag, "keys") and hasattr(bag, "get")):
         return False
     return "X" in bag.keys()  # noqa: SIM118 - a TensorDict is asked for its keys
+
+
+def _is_map_dataset(value: Any) -> bool:
+    """Whether this is a data set of torch whose items have positions."""
+    return any(base.__module__.startswith("torch.utils.data") for base in type(value).__mro__)
 
 
 def _is_missing(value: Any) -> bool:

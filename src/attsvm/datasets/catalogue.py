@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +13,32 @@ from attsvm.base.files import SUFFIXES, is_folder
 from attsvm.base.nearest import did_you_mean, file_meant
 from attsvm.datasets.arrays import array, from_data
 from attsvm.datasets.attention_data import AttentionData, FloatArray
-from attsvm.datasets.source import Dataset
+from attsvm.datasets.bag_files import holds_bags, slides
+from attsvm.datasets.source import Dataset, Kind
 from attsvm.datasets.tables import TABLE_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 
-_READING_OPTIONS = (*("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),)
+_log = logging.getLogger(__name__)
+
+_READING_OPTIONS = (
+    *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty", "id", "classes"),
+)
 _MODEL_OPTIONS = (*_READING_OPTIONS, "model", "dim", "max_tokens", "query")
 _ENCODER_OPTIONS = (
     *_READING_OPTIONS,
-    *("encoder", "layer", "dim", "max_tokens", "query", "cache", "progress"),
+    *("encoder", "layer", "dim", "max_tokens", "instances", "query"),
+    *("device", "dtype", "cache", "progress"),
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
+_SLIDE_OPTIONS = (*("labels", "id", "label", "group", "features", "coords", "positive", "classes"),)
 _TAKERS = {
     "text": _TEXT_OPTIONS,
     "vectors of a model": _MODEL_OPTIONS,
     "an encoder": _ENCODER_OPTIONS,
     "digits": _IMAGE_OPTIONS,
+    "slides": _SLIDE_OPTIONS,
+    "a file of arrays": ("classes",),
 }
 _GENERATED = {
     "digits": (
@@ -59,14 +70,16 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     Args:
         spec: a file (``.npz``, ``.safetensors``; ``.csv``, ``.tsv``, ``.jsonl``, these also ``.gz``
             or ``.xz``; ``.parquet``), a folder of texts (``pos/``, ``neg/``, or both inside
-            ``train/``), or one of :func:`names`, with its arguments after a colon. A file in the
-            way of a name is meant when the name is written ``./name``.
+            ``train/``) or of slides (see :func:`attsvm.datasets.read_bags`), or one of
+            :func:`names`, with its arguments after a colon. A file in the way of a name is meant
+            when the name is written ``./name``.
         **options: ``text``, ``label`` (columns) and all else that
             :func:`attsvm.datasets.readers.read_texts` takes, ``model`` (a Hugging Face model whose
             input embeddings are the word vectors), ``encoder`` (one whose hidden states are), and
             what :func:`attsvm.datasets.text`, :func:`attsvm.datasets.huggingface_text` and
             :func:`attsvm.datasets.encoder_text` take, for texts; ``patch`` and ``stride`` for
-            ``digits``. None means the default.
+            ``digits``. ``classes``, the names of the classes of a fitted model, lets labels be
+            missing. None means the default.
 
     Raises:
         InputError: neither a file nor a name, arguments of a name that make no sense, an option of
@@ -77,20 +90,30 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         >>> dataset = attsvm.datasets.load("digits:4-9", patch=4)
         >>> dataset.title, len(dataset)
         ('Handwritten digits, 4 against 9', 361)
-        >>> dataset.encode(train=range(300)).data
-        AttentionData(361 sequences of 4 tokens, d_x=64, d_z=65, 180 of 361 labels +1)
+        >>> dataset.encode(train=range(300)).bags.rows.shape
+        (1444, 64)
     """
     chosen = {name: value for name, value in options.items() if value is not None}
+    dataset = replace(_load(spec, chosen), options=chosen)
+    _log.info("%s: %d rows, classes %s", spec, len(dataset), ", ".join(dataset.class_names))
+    return dataset
+
+
+def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
+    """See :func:`load`."""
     name, arguments = _parse(spec)
     if isinstance(spec, str) and name in names():
-        return _named(name, arguments, chosen)
-    path = Path(spec)
-    suffix, compression = kind_of(path)
-    if is_folder(path) or suffix in TABLE_SUFFIXES:
+        options = {key: value for key, value in chosen.items() if key != "classes"}
+        return _named(name, arguments, options)  # named data have labels
+    path, kind = Path(spec), kind_of_data(spec)
+    if kind == "text":
         return _texts(path, chosen)
-    if suffix in SUFFIXES and not compression:
+    if kind == "slide":
+        _refuse(chosen, "slides")
+        return slides(path, **chosen)
+    if kind == "array":
         _refuse(chosen, "a file of arrays")
-        return array(path)
+        return array(path, **chosen)
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TABLE_SUFFIXES))
         raise InputError(
@@ -101,6 +124,26 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
         f" ({', '.join(PUBLISHED)} for the toys){meant}"
     )
+
+
+def kind_of_data(spec: str | Path) -> Kind | None:
+    """The kind of the tokens at a path or of a name; None where :func:`load` refuses it.
+
+    Example:
+        >>> from attsvm.datasets.catalogue import kind_of_data
+        >>> kind_of_data("digits:4-9"), kind_of_data("reviews.csv"), kind_of_data("X.npz")
+        ('image', 'text', 'array')
+    """
+    name, _ = _parse(spec)
+    if isinstance(spec, str) and name in names():
+        return "image" if name == "digits" else "array"
+    path = Path(spec)
+    suffix, compression = kind_of(path)
+    if holds_bags(path):
+        return "slide"
+    if is_folder(path) or suffix in TABLE_SUFFIXES:
+        return "text"
+    return "array" if suffix in SUFFIXES and not compression else None
 
 
 def instance(spec: str | Path) -> tuple[AttentionData, dict[str, FloatArray]] | None:

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -26,16 +25,13 @@ import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import name_of
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
-from attsvm.datasets.queries import bag_queries
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
 from attsvm.datasets.readers import LabelledTexts, TextReading, provenance_of, read_texts
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.sentences import Span, occurrences, words
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 Vocabulary = dict[str, int]
-Span = tuple[int, int]
-# Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A
-# line-break tag, common in reviews from the web, matches first and captures nothing.
-_WORD = re.compile(r"<br\s*/?>|([^\W_]+(?:['’\-][^\W_]+)*)", re.IGNORECASE)
 Query = Literal["mean", "constant"]
 
 VIEW_LIMIT = 20_000  # characters of the beginning of a text that a view keeps
@@ -84,11 +80,15 @@ def text(
     )
     source = read_texts(path, **reading)
 
-    def encode(train: IntArray) -> Encoded:
+    def learn(train: IntArray) -> Learned:
+        tokenised = [words(source.texts[i]) for i in train]
+        numbers, vectors = word_vectors(tokenised, dim=dim, min_count=min_count, window=window)
+        return {"words": np.frombuffer("\n".join(numbers).encode(), np.uint8), "vectors": vectors}
+
+    def apply(learned: Learned) -> Encoded:
         tokenised = [words(content) for content in source.texts]
-        numbers, vectors = word_vectors(
-            [tokenised[i] for i in train], dim=dim, min_count=min_count, window=window
-        )
+        vocabulary = learned["words"].tobytes().decode().split("\n")
+        numbers = {word: number for number, word in enumerate(vocabulary)}
         bags = [
             [numbers[word] for word in dict.fromkeys(text_words) if word in numbers]
             for text_words in tokenised
@@ -100,13 +100,20 @@ def text(
             " always alone, in the training texts."
         )
         return encode_bags(
-            bags, vectors, source, query, max_tokens, partial(_spans, numbers, max_tokens), [note]
+            bags,
+            learned["vectors"],
+            source,
+            query,
+            max_tokens,
+            partial(_spans, numbers, max_tokens),
+            [note],
         )
 
     return text_dataset(
         Path(path),
         source,
-        encode,
+        learn,
+        apply,
         {
             "vectors": "PPMI-SVD",
             "dim": dim,
@@ -122,7 +129,8 @@ def text(
 def text_dataset(
     path: Path,
     source: LabelledTexts,
-    encode: Any,
+    learn: Callable[[IntArray], Learned],
+    apply: Callable[[Learned], Encoded],
     vectors: dict[str, Any],
     token: str = "A token is a distinct word of a text; repeated words are one token.",
 ) -> Dataset:
@@ -147,8 +155,12 @@ def text_dataset(
         source.class_names,
         provenance,
         notes,
-        encode,
+        learn,
+        apply,
         source.held,
+        source.positive,
+        source.ids,
+        source.numbers,
     )
 
 
@@ -193,22 +205,19 @@ def encode_bags(
             *notes,
             f"{empty} of {len(bags)} texts have no known word and keep one zero token.",
         ]
-    longest = max(1, min(max_tokens, max(map(len, bags))))
-    tokens = np.zeros((len(bags), longest, vectors.shape[1]))
-    mask = np.zeros((len(bags), longest), dtype=np.bool_)
-    mask[:, 0] = True
-    for i, bag in enumerate(bags):
-        words = bag[:max_tokens]
-        tokens[i, : len(words)] = vectors[words]
-        mask[i, : len(words)] = True
+    zero = len(vectors)  # the number of the token of a text without any
+    numbers = [bag[:max_tokens] or [zero] for bag in bags]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in numbers])])
+    table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))])
+    rows = table[np.concatenate([np.asarray(row, dtype=np.int64) for row in numbers])]
 
     def view(i: int) -> View:
         content = source.texts[i]
         ranges = spans(content)[:max_tokens] if bags[i] else [[]]
         return text_view(content, ranges)
 
-    data = AttentionData(given_away(tokens), source.labels, bag_queries(tokens, mask, query), mask)
-    return Encoded(data, Views(len(bags), view), notes)
+    sequences = Bags(rows, offsets, None, np.arange(len(rows)))
+    return Encoded(sequences, Views(len(bags), view), notes, query)
 
 
 def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:
@@ -258,22 +267,6 @@ def _spans(numbers: dict[str, int], most: int, content: str) -> list[list[Span]]
         if word in numbers:
             spans_of_word.setdefault(word, []).append(span)
     return list(spans_of_word.values())
-
-
-def words(text: str) -> list[str]:
-    """The words of a text in order, in lower case; ``<br />`` is no word."""
-    return [_plain(word) for word in _WORD.findall(text) if word]
-
-
-def occurrences(text: str) -> Iterator[tuple[str, Span]]:
-    """The words of :func:`words` one by one, each with its characters ``[start, end)``."""
-    for match in _WORD.finditer(text):
-        if match[1]:
-            yield _plain(match[1]), match.span()
-
-
-def _plain(word: str) -> str:
-    return word.lower().replace("’", "'")
 
 
 def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
@@ -378,16 +371,9 @@ def word_vectors(
     )
 
 
-def principal_part(vectors: FloatArray, counts: IntArray, dim: int) -> FloatArray:
-    """``(V, min(dim, d))``: rows of ``(V, d)`` in the directions in which they vary most, each row
-    counted ``(V,)`` times; as they are when ``dim`` is not below ``d``.
-    """
-    if dim >= vectors.shape[1]:
-        return vectors
-    occurs = counts > 0
-    spread = (vectors[occurs].T * counts[occurs]) @ vectors[occurs]
-    directions = np.linalg.eigh(spread)[1][:, : -dim - 1 : -1]
-    return vectors @ fixed_signs(directions)
+def principal_directions(spread: FloatArray, dim: int) -> FloatArray:
+    """``(d, dim)``: the directions of largest variance, of a ``(d, d)`` sum of products."""
+    return fixed_signs(np.linalg.eigh(spread)[1][:, : -dim - 1 : -1])
 
 
 def unit_rows(vectors: FloatArray) -> FloatArray:

@@ -1,45 +1,45 @@
-r"""Texts as sequences of words, each the hidden state that a pretrained encoder gives it.
+r"""Texts as bags of words or sentences, each the hidden state that a pretrained encoder gives it.
 
-The state of a word is the mean of the states of its sub-words, in one layer. States are centred by
-the mean over the training texts and divided by their length; wider ones than ``dim`` are kept in
-the directions in which those of the training texts vary most. A state holds more than its word: the
-encoder has read the whole text. So the same word twice is two tokens here, and what a *random*
-word's state says of the label belongs beside what the chosen one says.
+The state of a word is the mean of the states of its sub-words, in one layer; that of a sentence is
+the mean over its words. States are centred by the mean over the training texts and divided by their
+length; wider ones than ``dim`` are kept in the directions in which those of the training texts vary
+most. A state holds more than its word: the encoder has read the whole text. So the same word twice
+is two tokens here, and what a *random* word's state says of the label belongs beside what the
+chosen one says.
+
+States lie on disk (:class:`~attsvm.datasets.state_table.StateTable`), and so do the rows of the
+bags, in float16; memory holds a block of them at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
-from attsvm.base.extras import imported
-from attsvm.base.files import digest
-from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.base.store.entries import alone
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
 from attsvm.datasets.documents import (
     Query,
-    Span,
     check_options,
-    fixed_signs,
-    occurrences,
+    principal_directions,
     text_dataset,
     text_view,
-    unit_rows,
 )
-from attsvm.datasets.queries import bag_queries
+from attsvm.datasets.encoder_network import INSTANCES, EncoderNetwork, Instances, SubWords
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts, texts_digest
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.sentences import Span, occurrences, sentence_spans
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
+from attsvm.datasets.state_table import States, StateTable, temporary_rows
 
-States = NDArray[np.float16]
 Ticks = Callable[[str, int, int], None]
 
 
@@ -48,18 +48,25 @@ class EncoderOptions:
     """How states of an encoder are computed, kept and compared.
 
     Attributes:
-        chunk: texts of one file of the cache: what a killed run loses at most.
         batch: sub-words, with padding, that go through the encoder at a time; bounds memory.
-        block: words that are projected at a time; bounds memory.
-        left_out: share of the training texts on which layers are compared; untuned.
+        chunk: texts after which the table is brought to disk: what a killed run loses at most.
+        block: rows that are projected at a time; bounds memory.
+        sampled: rows, evenly spread over the training texts, that mean and directions are learned
+            from at most; both are then right to a few thousandths.
+        compared: training texts, evenly spread, on which layers are compared at most.
+        beginning: sub-words of each of them that are read for this.
+        left_out: share of these texts on which the layers are compared; untuned.
         penalties: inverse penalties of the regressions that compare layers; the best counts.
         depths: shares of the layers of an encoder at which layers are tried. The last ones belong
             to the task that it was trained for, the first ones know little of the sentence.
     """
 
+    batch: int = 4096
     chunk: int = 512
-    batch: int = 2048
-    block: int = 1 << 16
+    block: int = 1 << 15
+    sampled: int = 1 << 18
+    compared: int = 1000
+    beginning: int = 128
     left_out: float = 0.15
     penalties: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     depths: tuple[float, ...] = (2 / 3, 5 / 6, 1.0)
@@ -74,14 +81,18 @@ def encoder_text(
     *,
     layer: int | None = None,
     dim: int = 96,
-    max_tokens: int = 128,
+    max_tokens: int | None = None,
+    instances: Instances = "words",
     query: Query = "mean",
+    device: str = "cpu",
+    dtype: str = "float32",
     cache: Path | None = None,
     progress: Ticks | None = None,
     options: EncoderOptions = _OPTIONS,
     **reading: Unpack[TextReading],
 ) -> Dataset:
-    """Labelled texts as sequences of words, each its state in a layer of a pretrained encoder.
+    """Labelled texts as bags of words or sentences, each its state in a layer of a pretrained
+    encoder.
 
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
@@ -90,52 +101,66 @@ def encoder_text(
             :func:`candidates` that tells a part of the training texts best by the mean of their
             words.
         dim: numbers of a state that are kept at most.
-        max_tokens: only the first words of a text, this many.
+        max_tokens: only the first instances of a text, this many; by default as far as the encoder
+            reads.
+        instances: ``"words"``, or ``"sentences"``, each the mean of the states of its words.
         query: see :func:`attsvm.datasets.text`.
-        cache: a folder in which states are kept; made when missing. None: nowhere.
+        device: where the encoder runs, see :func:`attsvm.datasets.devices.check_device`.
+        dtype: floating-point type in which it runs: float32, bfloat16 or float16.
+        cache: a folder in which states are kept; made when missing. None: they are computed anew in
+            every process.
         progress: called with what is done, texts done, texts in all.
         options: see :class:`EncoderOptions`.
         **reading: columns, labels and format, see :func:`attsvm.datasets.readers.read_texts`.
 
     Raises:
-        InputError: what the reader refuses, a model that cannot be loaded, a layer that it does not
-            have, or a tokeniser that does not tell where sub-words stand.
-        MissingExtraError: transformers is not installed.
+        InputError: what the reader refuses, a device that is not here, a model that cannot be
+            loaded, a layer that it does not have, a tokeniser that does not tell where sub-words
+            stand, or a disk without room for the states.
+        MissingExtraError: transformers, or for sentences syntok, is not installed.
     """
-    check_options(dim=dim, max_tokens=max_tokens, query=query)
-    source = read_texts(path, **reading)
-    network = _Network(str(encoder))
+    check_options(dim=dim, max_tokens=1 if max_tokens is None else max_tokens, query=query)
+    if instances not in INSTANCES:
+        raise InputError(f"instances is {instances!r}; choose {' or '.join(INSTANCES)}")
+    if instances == "sentences":
+        sentence_spans("")  # is syntok here?
+    network = EncoderNetwork(str(encoder), device, dtype)
     if layer is not None and not 0 <= layer <= network.layers:
         raise InputError(
             f"layer is {layer}; {encoder} has layers 0 (its embeddings) to {network.layers}"
         )
-    layers = [layer] if layer is not None else candidates(network.layers, options.depths)
+    source = read_texts(path, **reading)
+    states = _TextStates(network, source.texts, instances, max_tokens, cache, progress, options)
+    losses: dict[int, float] = {}
 
-    def encode(train: IntArray) -> Encoded:
-        words = _encode(network, source.texts, layers, max_tokens, cache, progress, options)
-        losses = {}
-        if len(layers) > 1:
-            losses = {
-                k: _validation_loss(words, k, train, source.labels, dim, options)
-                for k in words.states
-            }
-        best = min(losses, key=lambda k: losses[k]) if losses else layers[0]
-        tokens, mask, width = _tokens(words, best, train, dim, options.block)
-        notes = [_layer_note(network, best, losses)]
-        if width > dim:
-            notes.append(f"Of their {width} directions the {dim} of largest variance are kept.")
-        notes += _cut_notes(words, max_tokens, network)
+    def learn(train: IntArray) -> Learned:
+        losses.clear()
+        if layer is None:
+            losses.update(states.layer_losses(train, source.labels[train]))
+        best = min(losses, key=lambda k: losses[k]) if layer is None else layer
+        return {"layer": np.array(best), **_learn(states.table(best), train, dim, options)}
 
-        stateless = replace(words, states={})  # views outlive the states
+    def apply(learned: Learned) -> Encoded:
+        best = int(learned["layer"])
+        table = states.table(best)
+        rows = _project(table, learned, cache, options.block)
+        notes = [_layer_note(network, best, losses, instances)]
+        if table.shape[1] > rows.shape[1]:
+            notes.append(
+                f"Of their {table.shape[1]} directions the {rows.shape[1]} of largest variance are"
+                " kept."
+            )
+        notes += _cut_notes(table, network, instances, max_tokens)
+        offsets, positions = table.offsets, table.positions
 
         def view(i: int) -> View:
-            spans = [span for _, span in occurrences(source.texts[i])]
-            ranges: list[list[Span]] = [[spans[k]] for k in stateless.positions_of(i)]
-            return text_view(source.texts[i], ranges or [[]])
+            text = source.texts[i]
+            spans = instance_spans(text, instances)
+            chosen = positions[offsets[i] : offsets[i + 1]].tolist()
+            return text_view(text, [[spans[k]] if k >= 0 else [] for k in chosen])
 
-        queries = bag_queries(tokens, mask, query)
-        data = AttentionData(given_away(tokens), source.labels, queries, mask)
-        return Encoded(data, Views(len(source.texts), view), notes)
+        bags = Bags(rows, offsets, None, np.arange(len(rows)))
+        return Encoded(bags, Views(len(source.texts), view), notes, query)
 
     vectors = {
         "vectors": f"states of {encoder}",
@@ -143,17 +168,17 @@ def encoder_text(
         "layer": layer,
         "dim": dim,
         "max_tokens": max_tokens,
+        "instances": instances,
+        "dtype": dtype,
         "query": query,
         **provenance_of(reading),
     }
-    return text_dataset(
-        Path(path),
-        source,
-        encode,
-        vectors,
-        "A token is a word of a text, as its encoder reads it there; the same word twice is two"
-        " tokens.",
-    )
+    token = {
+        "words": "A token is a word of a text, as its encoder reads it there; the same word twice"
+        " is two tokens.",
+        "sentences": "A token is a sentence of a text, as its encoder reads it there.",
+    }
+    return text_dataset(Path(path), source, learn, apply, vectors, token[instances])
 
 
 def candidates(layers: int, depths: Sequence[float] = _OPTIONS.depths) -> list[int]:
@@ -163,338 +188,264 @@ def candidates(layers: int, depths: Sequence[float] = _OPTIONS.depths) -> list[i
     return sorted({max(1, round(depth * layers)) for depth in depths})
 
 
-@dataclass(frozen=True, eq=False)
-class _Words:
-    """The words of texts with a state, one after the other.
+def instance_spans(text: str, instances: Instances) -> list[Span]:
+    """The characters of each word or sentence of a text."""
+    if instances == "sentences":
+        return sentence_spans(text)
+    return [span for _, span in occurrences(text)]
 
-    Attributes:
-        states: ``(N, d)`` of each layer.
-        offsets: ``(n + 1,)``: where each text begins.
-        positions: ``(N,)``: which word of its text each one is.
-        cut: texts of which the encoder did not read the end.
-        longer: texts that have more words than were kept.
+
+class _TextStates:
+    """The states of texts in the layers of an encoder, computed where no table has them.
+
+    Args:
+        network: the encoder.
+        texts: to be read.
+        instances: words or sentences.
+        most: of a text; None for all.
+        cache: the folder of the tables; None for temporary files.
+        progress: see :func:`encoder_text`.
+        options: see :class:`EncoderOptions`.
     """
 
-    states: dict[int, States]
-    offsets: IntArray
-    positions: NDArray[np.int32]
-    cut: int
-    longer: int
+    def __init__(
+        self,
+        network: EncoderNetwork,
+        texts: list[str],
+        instances: Instances,
+        most: int | None,
+        cache: Path | None,
+        progress: Ticks | None,
+        options: EncoderOptions,
+    ) -> None:
+        self._network, self._texts, self._instances, self._most = network, texts, instances, most
+        self._cache, self._progress, self._options = cache, progress, options
+        self._tables: dict[int, StateTable] = {}
 
-    def positions_of(self, i: int) -> list[int]:
-        """Which words of a text have a state."""
-        return self.positions[self.offsets[i] : self.offsets[i + 1]].tolist()
+    def table(self, layer: int) -> StateTable:
+        """The finished table of a layer."""
+        if layer not in self._tables:
+            path = self._path("states", self._texts, layer=layer, instances=self._instances)
+            table = None if path is None else _finished_table(path)
+            if table is None:
+                with contextlib.nullcontext() if path is None else alone(path):
+                    table = self._filled(path, layer)
+            self._tables = {layer: table}
+        return self._tables[layer]
 
-    def rows(self, texts: IntArray) -> NDArray[np.bool_]:
-        """Whether each word ``(N,)`` is of one of these texts."""
-        is_chosen = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
-        is_chosen[texts] = True
-        return np.repeat(is_chosen, np.diff(self.offsets))
-
-
-class _Network:
-    """A pretrained encoder with its tokeniser; its weights are loaded when states are computed.
-
-    Raises:
-        InputError: it cannot be loaded, or its tokeniser does not tell where sub-words stand.
-        MissingExtraError: transformers is not installed.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.transformers = imported(
-            "transformers", "words as a pretrained encoder reads them", "transformers", "hub"
-        )
-        check_folder(name)
-        self.config = self._load("AutoConfig")
-        self.layers = int(getattr(self.config, "num_hidden_layers", 0))
-        if not self.layers:
-            raise InputError(f"{name} does not say how many layers it has; choose another encoder")
-        self.tokenizer = self._load("AutoTokenizer")
-        check_tokeniser(self.tokenizer, name)
-        self.longest = min(
-            int(self.tokenizer.model_max_length),
-            int(getattr(self.config, "max_position_embeddings", 0) or 512),
-        )
-        if getattr(self.config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
-            self.longest = min(self.longest, 512)  # two of their positions are not for tokens
-        self.digest = self._digest()
-        self._model: Any = None
-
-    def _load(self, kind: str) -> Any:
-        with told_of_model(self.name), _silent(self.transformers):
-            return getattr(self.transformers, kind).from_pretrained(self.name)
-
-    def _digest(self) -> str:
-        """The digest of the weights: of a folder by its files, of a hub name by the commit."""
-        commit = getattr(self.config, "_commit_hash", None) or ""
-        if not Path(self.name).is_dir():
-            return digest(self.name, str(commit))
-        files = sorted(Path(self.name).glob("*"))
-        suffixes = (".json", ".safetensors", ".bin", ".txt", ".model")
-        contents = [bytes.fromhex(digest(file)) for file in files if file.suffix in suffixes]
-        return digest(str(commit), *contents)
-
-    @property
-    def model(self) -> Any:
-        """The network itself, or the encoder of one that has a decoder behind it."""
-        if self._model is None:
-            model = self._load("AutoModel").eval()
-            is_encoder_decoder = getattr(self.config, "is_encoder_decoder", False)
-            self._model = model.get_encoder() if is_encoder_decoder else model
-        return self._model
-
-    def states(
-        self, texts: Sequence[str], layers: Sequence[int], most: int, batch: int
-    ) -> dict[str, Any]:
-        """States of the first ``most`` words of each text: ``layer K`` ``(N, d)``, ``lengths``
-        ``(n,)``, ``places`` ``(N,)``, and ``cut`` and ``longer`` ``(n,)``, see :class:`_Words`.
-
-        1. Cut the texts into sub-words, and say which word each belongs to.
-        2. Run the encoder on batches of texts of like lengths.
-        3. Average the sub-words of each word.
-        """
-        # 1: sub-words and their words
-        coded = self.tokenizer(
-            list(texts),
-            return_offsets_mapping=True,
-            truncation=True,
-            max_length=self.longest,
-            verbose=False,
-        )
-        ids, pieces = coded["input_ids"], coded["offset_mapping"]
-        spans = [[span for _, span in occurrences(text)] for text in texts]
-        owners = [
-            _owners(offsets, words[:most]) for offsets, words in zip(pieces, spans, strict=True)
-        ]
-        # 2: sums of states and numbers of sub-words, word by word
-        totals: list[Any] = [None] * len(texts)
-        for rows in _batches([len(row) for row in ids], batch):
-            hidden = self._forward([ids[i] for i in rows], layers)
-            for k, i in enumerate(rows):
-                totals[i] = _word_sums(hidden[:, k], owners[i], min(len(spans[i]), most))
-        # 3: means of the words that the encoder has read
-        read = [np.flatnonzero(count) for _, count in totals]
-        states = np.concatenate(
-            [
-                sums[:, words] / count[words, None]
-                for (sums, count), words in zip(totals, read, strict=True)
-            ],
-            axis=1,
-        )
-        largest = float(np.finfo(np.float16).max)
-        states = np.clip(states, -largest, largest).astype(np.float16)
-        ends = [max((end for _, end in offsets), default=0) for offsets in pieces]
-        last = [words[-1][1] if words else 0 for words in spans]
-        return {
-            **{f"layer {k}": of_layer for k, of_layer in zip(layers, states, strict=True)},
-            "lengths": np.array([len(words) for words in read], dtype=np.int32),
-            "places": np.concatenate(read).astype(np.int32),
-            "cut": np.array(ends) < np.array(last),
-            "longer": np.array([len(words) > most for words in spans]),
+    def _path(self, kind: str, texts: list[str], **of_kind: object) -> Path | None:
+        """The file of the cache for something that is computed from texts."""
+        if self._cache is None:
+            return None
+        try:
+            self._cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"the states cannot be kept in {self._cache} ({error.strerror or error}); choose"
+                " another folder for the run"
+            ) from None
+        key = {
+            "kind": kind,
+            "encoder": self._network.digest,
+            "dtype": self._network.dtype,
+            "most": self._most,
+            "batch": self._options.batch,
+            "texts": texts_digest(texts),
+            **of_kind,
         }
+        return entry_path(self._cache, key, code_digest())
 
-    def _forward(self, ids: list[list[int]], layers: Sequence[int]) -> FloatArray:
-        """Hidden states ``(layers, n, T, d)``."""
-        import torch
+    def _filled(self, path: Path | None, layer: int) -> StateTable:
+        """The table at a path, with the batches that it lacks.
 
-        mask = np.arange(max(map(len, ids))) < np.array([len(row) for row in ids])[:, None]
-        numbers = np.zeros(mask.shape, dtype=np.int64)
-        numbers[mask] = np.concatenate([np.asarray(row, dtype=np.int64) for row in ids])
-        with torch.inference_mode():
-            hidden = self.model(
-                torch.from_numpy(numbers),
-                attention_mask=torch.from_numpy(mask.astype(np.int64)),
-                output_hidden_states=True,
-            ).hidden_states
-        return np.stack([hidden[k].float().numpy() for k in layers])
+        1. Cut the texts into sub-words.
+        2. Take up the table where it is, or begin one.
+        3. Write the states of one batch after the other; say now and then how many there are.
+        """
+        # 1: sub-words
+        pieces = self._network.sub_words(self._texts, self._instances, self._most)
+        batches = pieces.batches(self._options.batch)
+        # 2: the table
+        table = None if path is None else _intact_table(path)
+        if table is None:
+            unread = np.array([pieces.is_cut.sum(), pieces.is_long.sum()])
+            width = int(self._network.config.hidden_size)
+            table = StateTable.create(path, pieces.offsets, pieces.positions, unread, width)
+        if table.is_finished:  # by another process
+            return table
+        # 3: batches
+        done = int(sum(map(len, batches[: table.done])))
+        saved = done
+        for k in range(table.done, len(batches)):
+            self._tick(done)
+            states = _float16(self._network.states(pieces, batches[k], [layer])[0].numpy())
+            sizes = np.diff(pieces.offsets)[batches[k]]
+            for i, rows in zip(batches[k], np.split(states, np.cumsum(sizes)[:-1]), strict=True):
+                table.write(int(i), rows)
+            done += len(batches[k])
+            if done - saved >= self._options.chunk:
+                table.save(k + 1)
+                saved = done
+        table.finish()
+        self._tick(done)
+        return table
+
+    def _tick(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress("encoding", done, len(self._texts))
+
+    def layer_losses(self, train: IntArray, labels: IntArray) -> dict[int, float]:
+        """The loss of mean pooling in each of the :func:`candidates`, fitted to most of a sample of
+        the training texts, on the rest of it.
+        """
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.metrics import log_loss
+        from sklearn.model_selection import train_test_split
+
+        layers = candidates(self._network.layers, self._options.depths)
+        if len(layers) == 1:
+            return {layers[0]: 0.0}
+        sample = _spread(len(train), self._options.compared)
+        texts = [self._texts[i] for i in train[sample]]
+        means = self._mean_states(texts, layers)
+        classes, counts = np.unique(labels[sample], return_counts=True)
+        fitted, left_out = train_test_split(
+            np.arange(len(sample)),
+            test_size=max(self._options.left_out, len(classes) / len(sample)),
+            random_state=0,
+            stratify=labels[sample] if counts.min() > 1 else None,
+        )
+        losses = {}
+        for layer, mean in zip(layers, means, strict=True):
+            centred = mean - mean[fitted].mean(axis=0)
+            rows = centred / (np.sqrt((centred[fitted] ** 2).sum(axis=1).mean()) or 1.0)
+            heads = [
+                LogisticRegression(C=C, max_iter=1000).fit(rows[fitted], labels[sample][fitted])
+                for C in self._options.penalties
+            ]
+            losses[layer] = min(
+                float(log_loss(labels[sample][left_out], p, labels=heads[0].classes_))
+                for p in (head.predict_proba(rows[left_out]) for head in heads)
+            )
+        return losses
+
+    def _mean_states(self, texts: list[str], layers: list[int]) -> FloatArray:
+        """``(layers, n, d)``: the mean state of the words at the beginning of each text."""
+        path = self._path("means", texts, layers=layers, beginning=self._options.beginning)
+        if path is not None and path.exists():
+            with contextlib.suppress(InputError, KeyError, ValueError):
+                return load_entry(path)[0]["means"]
+        pieces = self._network.sub_words(texts, longest=self._options.beginning)
+        means = np.zeros((len(layers), len(texts), int(self._network.config.hidden_size)))
+        done = 0
+        for batch in pieces.batches(self._options.batch):
+            if self._progress is not None:
+                self._progress("choosing the layer", done, len(texts))
+            means[:, batch] = _means(self._network, pieces, batch, layers)
+            done += len(batch)
+        if self._progress is not None:
+            self._progress("choosing the layer", done, len(texts))
+        if path is not None:
+            save_entry(path, {"means": means})
+        return means
 
 
-@contextlib.contextmanager
-def _silent(transformers: Any) -> Iterator[None]:
-    """Without bars of weights that are loaded and warnings of heads that are not used here."""
-    logging = transformers.utils.logging
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if bars:
-            logging.enable_progress_bar()
+def _means(
+    network: EncoderNetwork, pieces: SubWords, batch: IntArray, layers: list[int]
+) -> FloatArray:
+    """``(layers, texts, d)``: the mean state of the words of each text."""
+    states = network.states(pieces, batch, layers).numpy().astype(np.float64)
+    sizes = np.diff(pieces.offsets)[batch]
+    sums = np.add.reduceat(states, np.cumsum(sizes) - sizes, axis=1)
+    return sums / sizes[:, None]
 
 
-def _owners(offsets: Sequence[Span], words: Sequence[Span]) -> IntArray:
-    """The word ``(T,)`` that each sub-word belongs to, -1 for none."""
-    owner, w = np.full(len(offsets), -1, dtype=np.int64), 0
-    for t, (start, end) in enumerate(offsets):
-        while w < len(words) and words[w][1] <= start:
-            w += 1
-        if start < end and w < len(words) and words[w][0] < end:
-            owner[t] = w
-    return owner
-
-
-def _batches(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Texts in groups of nearly equal length; padded, none has more than ``most`` sub-words."""
-    groups: list[list[int]] = [[]]
-    for i in np.argsort(lengths, kind="stable").tolist():
-        if groups[-1] and (len(groups[-1]) + 1) * lengths[i] > most:
-            groups.append([])
-        groups[-1].append(i)
-    return groups
-
-
-def _word_sums(states: Any, owner: IntArray, words: int) -> tuple[Any, Any]:
-    """Sums ``(layers, words, d)`` over the sub-words of each word, and their number."""
-    sums = np.zeros((words, len(states), states.shape[-1]), dtype=np.float32)
-    of_words = np.flatnonzero(owner >= 0)
-    np.add.at(sums, owner[of_words], states[:, of_words].swapaxes(0, 1))
-    return sums.swapaxes(0, 1), np.bincount(owner[of_words], minlength=words)
-
-
-def _encode(
-    network: _Network,
-    texts: list[str],
-    layers: Sequence[int],
-    most: int,
-    cache: Path | None,
-    progress: Ticks | None,
-    options: EncoderOptions,
-) -> _Words:
-    """The states of all texts, read from the cache where they are there."""
-    code = code_digest()
-    chunks = []
-    for start in range(0, len(texts), options.chunk):
-        if progress is not None:
-            progress("encoding", start, len(texts))
-        chunk = texts[start : start + options.chunk]
-        chunks.append(_states(network, chunk, layers, most, cache, code, options.batch))
-    if progress is not None:
-        progress("encoding", len(texts), len(texts))
-    lengths = np.concatenate([chunk["lengths"] for chunk in chunks])
-    return _Words(
-        {k: np.concatenate([chunk[f"layer {k}"] for chunk in chunks]) for k in layers},
-        np.concatenate([[0], np.cumsum(lengths)]),
-        np.concatenate([chunk["places"] for chunk in chunks]),
-        sum(int(chunk["cut"].sum()) for chunk in chunks),
-        sum(int(chunk["longer"].sum()) for chunk in chunks),
-    )
-
-
-def _states(
-    network: _Network,
-    texts: list[str],
-    layers: Sequence[int],
-    most: int,
-    cache: Path | None,
-    code: str,
-    batch: int,
-) -> dict[str, Any]:
-    """The states of a chunk of texts, see :meth:`_Network.states`; read from the cache, or computed
-    and saved in it.
-    """
-    if cache is None:
-        return network.states(texts, layers, most, batch)
-    key = {
-        "kind": "states",
-        "encoder": network.digest,
-        "layers": list(layers),
-        "words": most,
-        "texts": texts_digest(texts),
-    }
-    path = entry_path(cache, key, code)
+def _intact_table(path: Path) -> StateTable | None:
+    """The table at a path, finished or not; None where there is none, or no whole file."""
     if path.exists():
-        with contextlib.suppress(InputError, KeyError, ValueError):
-            return load_entry(path)[0]
-    states = network.states(texts, layers, most, batch)
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"the states cannot be kept in {cache} ({error.strerror or error}); choose another"
-            " folder for the run"
-        ) from None
-    save_entry(path, states)
-    return states
+        with contextlib.suppress(InputError):
+            return StateTable.open(path)
+    return None
 
 
-def _project(words: _Words, layer: int, train: IntArray, dim: int, block_size: int) -> FloatArray:
-    """Centred states of unit length, ``(N, min(dim, d))``, in the directions in which those of the
-    training texts vary most.
+def _finished_table(path: Path) -> StateTable | None:
+    table = _intact_table(path)
+    return table if table is not None and table.is_finished else None
+
+
+def _float16(states: NDArray[np.float32]) -> States:
+    """States in float16, those beyond its range at its ends."""
+    largest = float(np.finfo(np.float16).max)
+    return np.clip(states, -largest, largest).astype(np.float16)
+
+
+def _spread(size: int, most: int) -> IntArray:
+    """At most so many positions below ``size``, evenly spread."""
+    return np.linspace(0, size - 1, min(size, most)).round().astype(np.int64)
+
+
+def _learn(table: StateTable, train: IntArray, dim: int, options: EncoderOptions) -> Learned:
+    """The ``mean`` ``(d,)`` of the states of the training texts and, where ``dim`` is below ``d``,
+    the ``directions`` ``(d, dim)`` in which they vary most about it; of a sample of many texts.
     """
-    states, rows = words.states[layer], np.flatnonzero(words.rows(train))
-    if not len(rows):
-        return np.zeros((len(states), min(dim, states.shape[1])))
-    mean = sum(
-        block.sum(axis=0, dtype=np.float64) for block in _blocks(states, rows, block_size)
-    ) / len(rows)
-
-    def units(block: States) -> FloatArray:
-        return unit_rows(block.astype(np.float64) - mean)
-
-    if dim >= states.shape[1]:
-        return units(states)
-    covariance = np.zeros((states.shape[1], states.shape[1]))
-    for block in _blocks(states, rows, block_size):
-        unit_block = units(block)
-        covariance += unit_block.T @ unit_block
-    directions = fixed_signs(np.linalg.eigh(covariance)[1][:, : -dim - 1 : -1])
-    every_row = np.arange(len(states))
-    return np.concatenate(
-        [units(block) @ directions for block in _blocks(states, every_row, block_size)]
-    )
+    width = table.shape[1]
+    lengths = np.diff(table.offsets)
+    most = max(1, int(options.sampled / lengths[train].mean()))
+    texts = train[_spread(len(train), most)]
+    texts = texts[table.positions[table.offsets[texts]] >= 0]  # those with an instance
+    mean, count = np.zeros(width), 0
+    for i in texts:
+        states = table.rows(table.offsets[i], table.offsets[i + 1])
+        mean += states.sum(axis=0, dtype=np.float64)
+        count += len(states)
+    mean /= max(count, 1)
+    if dim >= width:
+        return {"mean": mean}
+    spread = np.zeros((width, width))
+    for i in texts:
+        units = _units(table.rows(table.offsets[i], table.offsets[i + 1]), mean)
+        spread += units.T @ units
+    return {"mean": mean, "directions": principal_directions(spread, dim)}
 
 
-def _blocks(states: States, rows: IntArray, size: int) -> list[States]:
-    """The states at these rows, so many at a time."""
-    return [states[rows[start : start + size]] for start in range(0, len(rows), size)]
+def _units(states: States, mean: FloatArray) -> NDArray[np.float32]:
+    """Centred states of unit length."""
+    centred = states.astype(np.float32) - mean.astype(np.float32)
+    length = np.sqrt(np.einsum("ij,ij->i", centred, centred))
+    centred /= np.where(length > 0, length, 1.0)[:, None]
+    return centred
 
 
-def _tokens(
-    words: _Words, layer: int, train: IntArray, dim: int, block_size: int
-) -> tuple[FloatArray, NDArray[np.bool_], int]:
-    """Padded tokens ``(n, T, d)`` with their mask, and the width of the states."""
-    lengths = np.diff(words.offsets)
-    has_word = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
-    width = int(words.states[layer].shape[1])
-    tokens = np.zeros((*has_word.shape, min(dim, width)))
-    tokens[has_word] = _project(words, layer, train, dim, block_size)
-    mask = has_word.copy()
-    mask[:, 0] = True  # a text without any word keeps one zero token
-    return tokens, mask, width
+def _project(
+    table: StateTable, learned: Learned, cache: Path | None, block: int
+) -> NDArray[np.float16]:
+    """Centred states of unit length ``(N, d)``, in the learned directions where there are any; the
+    row of a text without an instance is zero.
+    """
+    directions = learned.get("directions")
+    width = table.shape[1] if directions is None else directions.shape[1]
+    rows = temporary_rows(cache, (table.shape[0], width))
+    for start, states in table.blocks(block):
+        units = _units(states, np.asarray(learned["mean"], dtype=np.float64))
+        if directions is not None:
+            units = units @ np.asarray(directions, dtype=np.float32)
+        units[table.positions[start : start + len(units)] < 0] = 0.0
+        rows[start : start + len(units)] = units
+    return rows
 
 
-def _validation_loss(
-    words: _Words,
-    layer: int,
-    train: IntArray,
-    labels: FloatArray,
-    dim: int,
-    options: EncoderOptions,
-) -> float:
-    """The loss of mean pooling in a layer, fitted to most of the training texts, on the rest."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss
-    from sklearn.model_selection import train_test_split
-
-    tokens, mask, _ = _tokens(words, layer, train, dim, options.block)
-    means = tokens[train].sum(axis=1) / mask[train].sum(axis=1, keepdims=True)
-    X_train, X_valid, y_train, y_valid = train_test_split(
-        means, labels[train], test_size=options.left_out, random_state=0, stratify=labels[train]
-    )
-    heads = [
-        LogisticRegression(C=C, max_iter=1000).fit(X_train, y_train) for C in options.penalties
-    ]
-    return float(min(log_loss(y_valid, head.predict_proba(X_valid)) for head in heads))
-
-
-def _layer_note(network: _Network, layer: int, losses: dict[int, float]) -> str:
+def _layer_note(
+    network: EncoderNetwork, layer: int, losses: dict[int, float], instances: Instances
+) -> str:
     """A sentence on the layer of the states and how it was chosen."""
+    joined = (
+        "sub-words joined by their mean"
+        if instances == "words"
+        else "the mean of the words of each, and a word the mean of its sub-words"
+    )
     note = (
-        f"Words are states of {network.name}, layer {layer} of {network.layers}, sub-words joined"
-        " by their mean, centred over the training texts, of length one."
+        f"{instances.capitalize()} are states of {network.name}, layer {layer} of {network.layers},"
+        f" {joined}, centred over the training texts, of length one."
     )
     if len(losses) > 1:
         others = ", ".join(f"{loss:.3f} in layer {k}" for k, loss in losses.items())
@@ -505,12 +456,20 @@ def _layer_note(network: _Network, layer: int, losses: dict[int, float]) -> str:
     return note
 
 
-def _cut_notes(words: _Words, most: int, network: _Network) -> list[str]:
-    """Sentences on the texts that were not used to their end."""
-    n, empty = len(words.offsets) - 1, int((np.diff(words.offsets) == 0).sum())
-    counts = [
-        (words.longer, f"are cut to their first {most} words"),
-        (words.cut, f"are longer than the {network.longest} sub-words that {network.name} reads"),
-        (empty, "have no word and keep one zero token"),
-    ]
-    return [f"{count} of {n} texts {sentence}." for count, sentence in counts if count]
+def _cut_notes(
+    table: StateTable, network: EncoderNetwork, instances: Instances, most: int | None
+) -> list[str]:
+    """A sentence on the texts that were not read to their end, and one on those with nothing to
+    read.
+    """
+    n, (cut, long) = len(table.offsets) - 1, table.unread
+    ends = []
+    if cut:
+        ends.append(f"{cut} are longer than the {network.longest} sub-words that it reads")
+    if long:
+        ends.append(f"{long} have more than {most} {instances}")
+    notes = [f"Of {n} texts {' and '.join(ends)}; their ends are left out."] if ends else []
+    empty = int((table.positions < 0).sum())
+    if empty:
+        notes.append(f"{empty} of {n} texts have no word and keep one zero token.")
+    return notes

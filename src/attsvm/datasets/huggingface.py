@@ -13,15 +13,15 @@ from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.documents import (
     Query,
-    Span,
     check_options,
     encode_bags,
-    principal_part,
+    principal_directions,
     text_dataset,
     unit_rows,
 )
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts
-from attsvm.datasets.source import Dataset, Encoded
+from attsvm.datasets.sentences import Span
+from attsvm.datasets.source import Dataset, Encoded, Learned
 
 
 def huggingface_text(
@@ -70,13 +70,26 @@ def huggingface_text(
             spans_of_token.setdefault(number, []).append((start + blank, end))
         return list(spans_of_token.values())
 
-    def encode(train: IntArray) -> Encoded:
-        coded = tokenizer(source.texts, add_special_tokens=False, verbose=False)["input_ids"]
-        bags = [list(dict.fromkeys(numbers)) for numbers in coded]
-        numbers = np.concatenate([np.array(bags[i], dtype=np.int64) for i in train])
+    def token_bags(texts: list[str]) -> list[list[int]]:
+        coded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return [list(dict.fromkeys(numbers)) for numbers in coded]
+
+    def learn(train: IntArray) -> Learned:
+        bags = token_bags([source.texts[i] for i in train])
+        numbers = np.concatenate([np.array(bag, dtype=np.int64) for bag in bags])
         counts = np.bincount(numbers, minlength=len(table))
-        vectors = unit_rows(table - table[counts > 0].mean(axis=0) if len(numbers) else table)
-        vectors = principal_part(vectors, counts, dim)
+        occurs = counts > 0
+        mean = table[occurs].mean(axis=0) if len(numbers) else np.zeros(table.shape[1])
+        if dim >= table.shape[1]:
+            return {"mean": mean}
+        vectors = unit_rows(table[occurs] - mean)
+        spread = (vectors.T * counts[occurs]) @ vectors
+        return {"mean": mean, "directions": principal_directions(spread, dim)}
+
+    def apply(learned: Learned) -> Encoded:
+        bags, vectors = token_bags(source.texts), unit_rows(table - learned["mean"])
+        if "directions" in learned:
+            vectors = vectors @ learned["directions"]
         note = (
             f"Vectors are the input embeddings of {model}, centred over the sub-words of the"
             " training texts."
@@ -92,7 +105,7 @@ def huggingface_text(
         "query": query,
         **provenance_of(reading),
     }
-    return text_dataset(Path(path), source, encode, vectors)
+    return text_dataset(Path(path), source, learn, apply, vectors)
 
 
 def _pretrained(model: str) -> tuple[Any, FloatArray]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import as_bags
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 _SIDE = 8  # scikit-learn's digits are 8 x 8 pixels of 0 to 16
 _INK = 16.0
@@ -29,8 +32,8 @@ def digits(
     where to look.
 
     Args:
-        negative: digit of label -1.
-        positive: digit of label +1.
+        negative: digit of the negative class.
+        positive: digit of the positive class.
         patch: side of a patch in pixels: 1, 2 or 4, or any up to 8 that tiles the image with the
             stride.
         stride: pixels from one patch to the next; default ``patch`` (no overlap).
@@ -67,14 +70,17 @@ def digits(
         for row in range(0, _SIDE - patch + 1, stride)
         for column in range(0, _SIDE - patch + 1, stride)
     ]
-    labels = np.where(bunch.target[rows] == positive, 1.0, -1.0)
+    labels = bunch.target[rows] == positive
 
-    def encode(train: IntArray) -> Encoded:
-        images = pixels / (_INK / 2) - 1.0
-        data = AttentionData(
-            patch_tokens(images, corners, patch), labels, image_queries(images, train)
-        )
-        return Encoded(data, Views(len(rows), view))
+    images = pixels / (_INK / 2) - 1.0
+
+    def learn(train: IntArray) -> Learned:
+        return {"mean": images.reshape(len(images), -1)[train].mean(axis=0)}
+
+    def encode(learned: Learned) -> Encoded:
+        bags = as_bags(patch_tokens(images, corners, patch))
+        queries = image_queries(images, learned["mean"])
+        return Encoded(replace(bags, queries=queries), Views(len(rows), view))
 
     def view(i: int) -> View:
         boxes = [[row, column, patch, patch] for row, column in corners]
@@ -102,7 +108,8 @@ def digits(
             f"A token is a patch of {patch} x {patch} pixels in its place, the rest of the image"
             " blanked to zero."
         ],
-        encoder=encode,
+        learn=learn,
+        apply=encode,
     )
 
 
@@ -118,11 +125,10 @@ def patch_tokens(images: FloatArray, corners: list[tuple[int, int]], patch: int)
     return tokens.reshape(n, len(corners), side * side)
 
 
-def image_queries(images: FloatArray, train: IntArray) -> FloatArray:
-    """``(n, side*side + 1)``: images minus the mean training image, of unit length, and a constant
-    1.
+def image_queries(images: FloatArray, mean: FloatArray) -> FloatArray:
+    """``(n, side*side + 1)``: images minus the mean training image ``(side*side,)``, of unit
+    length, and a constant 1.
     """
-    flat = images.reshape(len(images), -1)
-    centred = flat - flat[train].mean(axis=0)
+    centred = images.reshape(len(images), -1) - mean
     length = np.linalg.norm(centred, axis=1, keepdims=True)
-    return np.hstack([centred / np.where(length > 0, length, 1.0), np.ones((len(flat), 1))])
+    return np.hstack([centred / np.where(length > 0, length, 1.0), np.ones((len(images), 1))])

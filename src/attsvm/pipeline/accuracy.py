@@ -1,156 +1,217 @@
-"""How well each way of reading the tokens predicts the label, on the three parts of the data."""
+"""How well each way of reading the tokens predicts the label, on the training and the test part."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 from attsvm.datasets import Encoded
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
-from attsvm.pipeline.attention_model import AttentionModel, mean_pooling
-from attsvm.sklearn import WitnessSVC
-from attsvm.sklearn.stage import argmax_tokens
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.pipeline.model import RunData, RunModel
+from attsvm.pipeline.settings import FitSettings
+from attsvm.sklearn import segments
+from attsvm.sklearn.evidence import predicted
+from attsvm.sklearn.layers import Layer, PooledLayer
+from attsvm.sklearn.preparation import split_by_class
 
-Predictor = tuple[str, str, str, FloatArray]
-"""Name, title and sentence, and its values ``(n,)`` of all sequences; of a control in each draw."""
+NULLS = ("mean_pooling", "random_token", "extreme_token", "majority")
+"""Predictors that a fit has to beat to mean anything."""
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """How the methods beside the model are fitted.
+
+    Attributes:
+        validation: share of the training part on which a penalty is chosen; then all is fitted to.
+        draws: of random tokens.
+        tokens: most single tokens that the most extreme one is learned from.
+        pooled: inverse penalties of mean pooling, relative to the mean squared norm of a mean.
+        words: inverse penalties of weighted counts of words.
+    """
+
+    validation: float = 0.15
+    draws: int = 20
+    tokens: int = 100_000
+    pooled: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+    words: tuple[float, ...] = (1.0, 10.0, 100.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenTokens:
+    """One token of each sequence, and the class that it speaks for alone.
+
+    Attributes:
+        tokens: ``(n,)`` positions.
+        classes: ``(n,)``.
+    """
+
+    tokens: IntArray
+    classes: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Method:
+    """A way to predict; ``classes`` is ``(n,)``, of a control ``(draws, n)``."""
+
+    name: str
+    title: str
+    what: str
+    classes: IntArray
 
 
 def accuracy_table(
-    encoded: Encoded,
-    splits: dict[str, IntArray],
-    seed: int,
-    predictors: list[Predictor],
-    pooled_values: FloatArray,
-    token_values: FloatArray,
-    control_draws: int = 20,
-) -> list[dict[str, Any]]:
-    """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of
-    them.
-
-    Args:
-        encoded: the data.
-        splits: rows of the parts ``train``, ``validation`` and ``test``.
-        seed: of random tokens.
-        predictors: those of the fit.
-        pooled_values: ``(n,)``, of mean pooling.
-        token_values: ``(n, T)``, of each token alone.
-        control_draws: of random tokens.
+    run: RunData,
+    model: RunModel,
+    settings: FitSettings,
+    options: BaselineOptions | None = None,
+) -> tuple[list[dict[str, Any]], ChosenTokens]:
+    """The ``accuracy`` list of ``run.json``, one entry per method and the same rows for all of
+    them; and the chosen tokens, by which the entry ``hard`` predicts.
     """
-    data = encoded.data
-    generator, rows = np.random.default_rng([seed, 1]), np.arange(data.n)
-    draws = [token_values[rows, _random_tokens(data, generator)] for _ in range(control_draws)]
-    predictors = [
-        *predictors,
-        (
+    options = options or BaselineOptions()
+    methods, chosen, alone = _model_methods(run, model)
+    offsets, lengths = run.encoded.bags.offsets, run.encoded.bags.lengths
+    generator = np.random.default_rng([settings.seed, 1])
+    draws = [
+        alone[offsets[:-1] + np.floor(generator.random(len(lengths)) * lengths).astype(np.int64)]
+        for _ in range(options.draws)
+    ]
+    methods += [
+        _Method(
             "mean_pooling",
             "mean-pooling logistic regression",
             (
-                "no attention: logistic regression on the mean token, its penalty chosen on the"
-                " validation part"
+                "no attention: logistic regression on the mean token, its penalty chosen on a part"
+                " of the training sequences"
             ),
-            pooled_values,
+            _regression(token_means(run.encoded), run, settings, options, options.pooled),
         ),
-        (
+        _Method(
             "random_token",
             "random token",
             (
-                "control: the same head applied to a random token of the sequence, mean over"
-                f" {control_draws} draws"
+                "control: a random token of the sequence, read like the chosen one, mean over"
+                f" {options.draws} draws"
             ),
             np.array(draws),
         ),
-        (
+        _Method(
             "extreme_token",
             "most extreme token",
             (
                 "null: logistic regression on single tokens, each with the label of its sequence,"
                 " applied to the token for which it is surest"
             ),
-            _extreme_token(data, splits["train"], seed),
+            _extreme_token(run, settings, options),
         ),
     ]
-    if texts := _texts(encoded):
-        sentence = (
-            "no vectors and no attention: logistic regression on the weighted counts of words and"
-            " pairs of words, its penalty chosen on the validation part"
+    if texts := _texts(run.encoded):
+        methods.append(
+            _Method(
+                "tfidf",
+                "TF-IDF logistic regression",
+                (
+                    "no vectors and no attention: logistic regression on the weighted counts of"
+                    " words and pairs of words, its penalty chosen on a part of the training texts"
+                ),
+                _bag_of_words(texts, run, settings, options),
+            )
         )
-        values = _bag_of_words(texts, data.labels, splits)
-        predictors.append(("tfidf", "TF-IDF logistic regression", sentence, values))
-    majority = 1.0 if (data.labels[splits["train"]] > 0).mean() >= 0.5 else -1.0
-    sentence = "always the more frequent label of the training part"
-    predictors.append(("majority", "majority label", sentence, np.full(data.n, majority)))
-    return [_entry(predictor, data.labels, splits) for predictor in predictors]
+    frequent = int(np.argmax(np.bincount(run.labels[run.train])))
+    methods.append(
+        _Method(
+            "majority",
+            "majority label",
+            f"always {run.classes[frequent]}, the most frequent label of the training part",
+            np.full(len(run.labels), frequent),
+        )
+    )
+    return [_entry(method, run) for method in methods], chosen
 
 
-def witness_predictors(
-    model: WitnessSVC, data: AttentionData, splits: dict[str, IntArray]
-) -> tuple[list[Predictor], FloatArray, FloatArray]:
-    """The predictors of the standard assumption, the values of mean pooling ``(n,)``, and the value
-    of each token alone ``(n, T)``.
+def _model_methods(run: RunData, model: RunModel) -> tuple[list[_Method], ChosenTokens, IntArray]:
+    """What the model itself predicts, its chosen tokens, and the class ``(N,)`` of each token
+    alone.
     """
-    token_values = np.full(data.mask.shape, -np.inf)
-    token_values[data.mask] = np.concatenate(model.decision_function_instances(data))
-    pooled = mean_pooling(data.take(splits["train"]), data.take(splits["validation"]))
-    predictors: list[Predictor] = [
-        (
-            "soft",
-            "standard assumption",
-            (
-                "positive where a witness is likely; fitted to training and validation part, its"
-                " penalty chosen on sequences left out in turn"
-            ),
-            model.decision_function(data),
-        ),
-        (
-            "hard",
-            "its witness alone",
-            "the same model applied to the one token that it selects",
-            token_values[np.arange(data.n), model.select(data)],
-        ),
-    ]
-    return predictors, pooled.values(data), token_values
+    estimator, explanation = model.estimator, model.explanation
+    layer = estimator.predictor_.layer
+    offsets = run.encoded.bags.offsets[:-1]
+    everything = estimator.predict(run.encoded.bags)
+    if explanation.weights is None:
+        tokens, alone = estimator.select(run.encoded.bags), classes_alone(run.encoded, layer)
+        chosen = ChosenTokens(tokens, alone[offsets + tokens])
+        what = "a witness decides; the penalty is chosen on sequences left out in turn"
+        return (
+            [
+                _Method("soft", "standard assumption", what, everything),
+                _Method(
+                    "hard",
+                    "its witness alone",
+                    "the same model applied to the one token that it selects",
+                    chosen.classes,
+                ),
+            ],
+            chosen,
+            alone,
+        )
+    what = "softmax attention, its penalties chosen on sequences left out in turn"
+    methods = [_Method("soft", "soft attention", what, everything)]
+    if len(run.classes) > 2:  # no single head reads all classes off a selected token
+        W = cast(PooledLayer, layer).W[0]
+        alone = classes_alone(run.encoded, layer)
+        what = "the same model applied to the one token with the most attention"
+    else:
+        weights = explanation.weights
+        head, W = weights.head[None, :, None], weights.W
+        alone = classes_alone(
+            run.encoded, PooledLayer(W[None], head, np.array([weights.intercept]))
+        )
+        what = "the head applied to the one token with the largest trained attention logit"
+        margin = argmax_instances(run.encoded, explanation.solution.W)
+        methods.append(
+            _Method(
+                "margin",
+                "max-margin selection",
+                "the head applied to the one token that the max-margin weights select",
+                alone[offsets + margin],
+            )
+        )
+    tokens = argmax_instances(run.encoded, W)
+    chosen = ChosenTokens(tokens, alone[offsets + tokens])
+    methods.insert(1, _Method("hard", "hard selection", what, chosen.classes))
+    return methods, chosen, alone
 
 
-def attention_predictors(
-    model: AttentionModel, data: AttentionData
-) -> tuple[list[Predictor], FloatArray, FloatArray]:
-    """The predictors of the collective assumption, the values of mean pooling ``(n,)``, and the
-    value of each token alone ``(n, T)``, by the head of the selection.
-    """
-    soft, hard = model.weights, model.selection_weights
-    predictors: list[Predictor] = [
-        (
-            "soft",
-            "soft attention",
-            (
-                "softmax attention with the weights that joint training had at its smallest"
-                " validation loss"
-            ),
-            soft.values(data),
-        ),
-        (
-            "soft_final",
-            "soft attention, end of training",
-            "softmax attention with the weights at the end of the selection stage",
-            hard.values(data),
-        ),
-        (
-            "hard",
-            "hard selection",
-            "the head applied to the one token with the largest trained attention logit",
-            hard.token_values(data, argmax_tokens(data, hard.W)),
-        ),
-        (
-            "margin",
-            "max-margin selection",
-            "the head applied to the one token that the max-margin weights select",
-            hard.token_values(data, argmax_tokens(data, model.solution.W)),
-        ),
-    ]
-    return predictors, model.baseline.values(data), data.tokens @ hard.head + hard.intercept
+def classes_alone(encoded: Encoded, layer: Layer) -> IntArray:
+    """``(N,)``: the class of every token as a sequence of its own."""
+    blocks = (predicted(layer.alone(bags.rows)) for _, bags in encoded.bags.blocks())
+    return np.concatenate(list(blocks)).astype(np.int64)
+
+
+def argmax_instances(encoded: Encoded, W: FloatArray) -> IntArray:
+    """``(n,)`` positions of the tokens with the largest logit under ``(d_x, d_z)`` weights."""
+    positions = []
+    for _, bags in encoded.bags.blocks():
+        logits = segments.products(bags.rows, encoded.queries(bags) @ W.T, bags.offsets)
+        positions.append(segments.first_largest(logits, bags.offsets))
+    return np.concatenate(positions)
+
+
+def token_means(encoded: Encoded) -> FloatArray:
+    """``(n, d)``: the mean token of each sequence."""
+    sums = (
+        np.add.reduceat(bags.rows, bags.offsets[:-1], axis=0) for _, bags in encoded.bags.blocks()
+    )
+    return np.concatenate(list(sums)) / encoded.bags.lengths[:, None]
 
 
 def _texts(encoded: Encoded) -> list[str]:
@@ -160,52 +221,93 @@ def _texts(encoded: Encoded) -> list[str]:
     return [str(view["text"]) for view in encoded.views]
 
 
-def _bag_of_words(texts: list[str], labels: FloatArray, splits: dict[str, IntArray]) -> FloatArray:
-    """Values ``(n,)`` of the baseline that every text classifier has to beat."""
-    train, validation = splits["train"], splits["validation"]
+def _regression(
+    features: Any,
+    run: RunData,
+    settings: FitSettings,
+    options: BaselineOptions,
+    relative: Sequence[float],
+) -> IntArray:
+    """Classes ``(n,)`` by logistic regression on ``(n, d)`` features of the training part, the
+    inverse penalty, relative to the mean squared norm of a row, chosen on a part of it.
+    """
+    train, labels = run.train, run.labels
+    squares = features[train].power(2) if hasattr(features, "power") else features[train] ** 2
+    unit = float(squares.sum()) / len(train) or 1.0
+    rest, check = split_by_class(labels[train], options.validation, settings.seed, run.classes)
+
+    def fit(rows: IntArray, strength: float) -> LogisticRegression:
+        head = LogisticRegression(
+            C=strength / unit, max_iter=1000, class_weight=settings.class_weight
+        )
+        with warnings.catch_warnings():
+            # a weak penalty has its optimum far away; the loss judges where it stopped
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return head.fit(features[rows], labels[rows])
+
+    losses = [
+        log_loss(
+            labels[train[check]],
+            fit(train[rest], strength).predict_proba(features[train[check]]),
+            labels=np.arange(len(run.classes)),
+        )
+        for strength in relative
+    ]
+    best = relative[int(np.argmin(losses))]
+    return np.asarray(fit(train, best).predict(features), dtype=np.int64)
+
+
+def _bag_of_words(
+    texts: list[str], run: RunData, settings: FitSettings, options: BaselineOptions
+) -> IntArray:
+    """Classes ``(n,)`` of the baseline that every text classifier has to beat."""
     vectorizer = TfidfVectorizer(
         sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\S+", dtype=np.float64
     )
-    vectorizer.fit([texts[i] for i in train])
-    counts = vectorizer.transform(texts)
-    heads = [
-        LogisticRegression(C=C, max_iter=300).fit(counts[train], labels[train])
-        for C in (1.0, 10.0, 100.0)
-    ]
-    scores = [head.score(counts[validation], labels[validation]) for head in heads]
-    return heads[int(np.argmax(scores))].decision_function(counts)
+    vectorizer.fit([texts[i] for i in run.train])
+    return _regression(vectorizer.transform(texts), run, settings, options, options.words)
 
 
-def _extreme_token(
-    data: AttentionData, train: IntArray, seed: int, most_tokens: int = 100_000
-) -> FloatArray:
-    """Values ``(n,)`` of the token with the largest one, of a regression on single tokens in which
-    every sequence has the same weight. Of more than ``most_tokens`` a random sample is read.
+def _extreme_token(run: RunData, settings: FitSettings, options: BaselineOptions) -> IntArray:
+    """Classes ``(n,)`` by the token that a regression is surest of, in which every sequence has the
+    same weight; of many tokens a random sample of sequences is read.
     """
-    i, t = np.nonzero(data.mask[train])
-    if len(i) > most_tokens:
-        sample = np.random.default_rng([seed, 3]).choice(len(i), most_tokens, replace=False)
-        i, t = i[sample], t[sample]
-    rows = data.tokens[train[i], t]
-    unit = float(np.sqrt(np.mean(np.sum(rows**2, axis=1)))) or 1.0
-    head = LogisticRegression(max_iter=200)
-    labels, weights = data.labels[train[i]], 1.0 / data.lengths[train[i]]
+    bags, classes = run.encoded.bags, run.labels
+    order = np.random.default_rng([settings.seed, 3]).permutation(run.train)
+    many = int(np.searchsorted(np.cumsum(bags.lengths[order]), options.tokens)) + 1
+    sample = bags.take(np.sort(order[:many]))
+    labels = classes[np.sort(order[:many])]
     if len(np.unique(labels)) < 2:
-        return np.full(data.n, float(labels[0]))
-    head.fit(rows / unit, labels, sample_weight=weights)
-    values = data.tokens @ (head.coef_[0] / unit) + head.intercept_[0]
-    surest = np.argmax(np.where(data.mask, np.abs(values), -1.0), axis=1)
-    return np.asarray(values[np.arange(data.n), surest])
+        return np.full(len(classes), int(labels[0]))
+    rows = np.asarray(sample.rows, np.float64)
+    unit = float(np.sqrt(np.mean(np.sum(rows**2, axis=1)))) or 1.0
+    head = LogisticRegression(max_iter=200, class_weight=settings.class_weight)
+    weights = np.repeat(1.0 / sample.lengths, sample.lengths)
+    head.fit(rows / unit, np.repeat(labels, sample.lengths), sample_weight=weights)
+    surest = []
+    for _, block in bags.blocks():
+        shares = head.predict_proba(block.rows / unit)
+        first = segments.first_largest(shares.max(axis=1), block.offsets)
+        surest.append(head.classes_[np.argmax(shares[block.offsets[:-1] + first], axis=1)])
+    return np.concatenate(surest)
 
 
-def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntArray:
-    return np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
-
-
-def _entry(predictor: Predictor, labels: FloatArray, splits: dict[str, IntArray]) -> dict[str, Any]:
-    """Accuracies of a predictor by split; ``std`` is over draws of a control."""
-    name, title, sentence, values = predictor
-    right = (np.atleast_2d(values) > 0) == (labels > 0)
-    std = float(right[:, splits["test"]].mean(axis=1).std()) if values.ndim == 2 else None
-    shares = {split: float(right[:, rows].mean()) for split, rows in splits.items()}
-    return {"name": name, "title": title, "what": sentence, **shares, "std": std}
+def _entry(method: _Method, run: RunData) -> dict[str, Any]:
+    """Accuracies of a method by part, its recall of each class in the test part, and their mean;
+    ``std`` is over draws of a control.
+    """
+    right = np.atleast_2d(method.classes) == run.labels
+    test = right[:, run.test]
+    of_class = [run.labels[run.test] == k for k in range(len(run.classes))]
+    recall = [float(test[:, rows].mean()) if rows.any() else None for rows in of_class]
+    known = [share for share in recall if share is not None]
+    return {
+        "name": method.name,
+        "title": method.title,
+        "what": method.what,
+        "train": float(right[:, run.train].mean()),
+        "test": float(test.mean()),
+        "std": float(test.mean(axis=1).std()) if method.classes.ndim == 2 else None,
+        "recall": recall,
+        "balanced": float(np.mean(known)),
+    }

@@ -1,34 +1,54 @@
-"""``attsvm fit``: split, train, select, solve, compare, evaluate, and write it all into one
-folder.
-
-The order of the steps is here; what they are depends on the assumption and is in
-:mod:`attsvm.pipeline.attention_fit` and :mod:`attsvm.pipeline.witness_fit`.
-"""
+"""``attsvm fit``: split, fit, explain, evaluate, and write it all into one folder."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import attsvm
+from attsvm.base.files import save_arrays, write_json
 from attsvm.base.printable import name_of
 from attsvm.base.store import RunFolder, code_digest, environment, finished_run, versions
 from attsvm.base.store.run_folder import FORMAT
-from attsvm.datasets import Dataset, Encoded
-from attsvm.datasets.attention_data import IntArray
+from attsvm.datasets import Dataset
 from attsvm.norms import parse_norm
-from attsvm.pipeline.attention_fit import AttentionFit
-from attsvm.pipeline.attention_model import DecisionFunction
+from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
+from attsvm.pipeline.model import RunData, RunModel, arranged, check_fit, explained, fitted
+from attsvm.pipeline.pages import write_bag_page, write_witness_page
+from attsvm.pipeline.predictions import (
+    check_predictions_path,
+    prediction_columns,
+    predictions,
+    write_table,
+)
+from attsvm.pipeline.results import (
+    AttentionTheory,
+    attention_theory,
+    choose_examples,
+    chosen_words,
+    direction_results,
+    margin_results,
+    run_arrays,
+    selection_results,
+    solution_results,
+)
 from attsvm.pipeline.settings import FitSettings
-from attsvm.pipeline.verdict import sentence, words_sentence
-from attsvm.pipeline.witness_fit import WitnessFit
-from attsvm.sklearn.preparation import check_selectable, split_train_validation
+from attsvm.pipeline.verdict import (
+    attention_claims,
+    attention_verdict,
+    check_claims,
+    sentence,
+    witness_claims,
+    witness_verdict,
+    words_sentence,
+)
+from attsvm.report.page import write_report
 from attsvm.sklearn.stage import Progress, StageOptions, descent_kind
 
 
@@ -48,6 +68,11 @@ def fit_dataset(
     Nothing is written before the data has been read and checked. A folder that holds the same run,
     finished, is read back; one that holds a part of it goes on from there.
 
+    1. Split and encode; refuse what cannot be fitted.
+    2. Fit the estimator of the assumption to every sequence that is not held out.
+    3. Explain it: selections and margin of one class against the others.
+    4. Measure on the sequences that were held out, judge, and draw the page.
+
     Args:
         dataset: labelled sequences.
         settings: what the user chose.
@@ -56,13 +81,14 @@ def fit_dataset(
         checkpoint_seconds: time between two writes of unfinished work.
         progress: called with stage, steps done, steps in all.
         command_line: how the user asked for it, for the report.
-        first: called with the predictor's accuracy on the test part as soon as it is fitted, before
+        first: called with the accuracy on the test part as soon as the estimator is fitted, before
             selection and margin.
 
     Raises:
         InputError: unusable data, a norm without a descent, or a folder that holds something else.
     """
-    descent_kind(parse_norm(settings.norm))  # refuses before anything is read
+    norm = parse_norm(settings.norm)
+    descent_kind(norm)  # refuses before anything is read
     request = {
         "command": "fit",
         "attsvm": attsvm.__version__,
@@ -74,50 +100,51 @@ def fit_dataset(
     finished = finished_run(folder, request)
     if finished is not None:
         return finished
+    # 1: whatever is refused is refused here
     started = time.perf_counter()
-    fit_rows, test = _split_test(dataset, settings)
-    encoded = dataset.encode(fit_rows)
-    if settings.merge_duplicates:
-        encoded = replace(encoded, data=encoded.data.without_duplicates())
-    check_selectable(encoded.data)
-    data = encoded.data.take(fit_rows)
-    fit: Any = (WitnessFit if settings.assumption == "standard" else AttentionFit)(settings)
-    fit.check(data)  # whatever is refused is refused here
-    files = fit.files(dataset.kind)
+    run = arranged(dataset, settings)
+    check_fit(run, settings)
+    answers = f"predictions.{settings.predictions_format}"
+    check_predictions_path(folder.parent / answers, must_exist=False)
+    files = [*_files(settings, dataset.kind), *MODEL_FILES, answers]
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
+        # 2: the estimator
         started = time.perf_counter()
-
-        def predictor_fitted(values: DecisionFunction) -> None:
-            timing["predictor"] = time.perf_counter() - started
-            if first is not None:
-                test_data = encoded.data.take(test)
-                first(float(np.mean((values(test_data) > 0) == (test_data.labels > 0))))
-
-        options = StageOptions(run_folder, settings.records, checkpoint_seconds, progress)
-        model = fit.train(data, settings, options, predictor_fitted)
-        timing["fit"] = time.perf_counter() - started
-        # The seed repeats the split that training made of these rows. A model of witnesses is
-        # fitted to both parts; the methods that it is compared with choose on the second.
-        train, validation = split_train_validation(
-            data.labels, settings.validation_size, settings.seed, "validation_size"
+        estimator, beats_chance = fitted(run, settings, progress)
+        timing["predictor"] = time.perf_counter() - started
+        if first is not None:
+            first(float(estimator.score(run.bags(run.test))))
+        # 3: its explanation
+        started = time.perf_counter()
+        stage = StageOptions(run_folder, settings.records, checkpoint_seconds, progress)
+        model = RunModel(estimator, beats_chance, explained(run, estimator, settings, stage), norm)
+        timing["theory"] = time.perf_counter() - started
+        # 4: measurements
+        started = time.perf_counter()
+        results = _evaluate(run, model, settings, run_folder.path)
+        is_standard = settings.assumption == "standard"
+        stated = witness_claims if is_standard else attention_claims
+        claims = check_claims(stated(results, len(run.test)), results, len(run.test))
+        judge = witness_verdict if is_standard else attention_verdict
+        verdict = judge(results, claims, run.token_kind, run.classes)
+        save_fitted(run_folder.path, estimator, dataset, run.encoded)
+        write_table(
+            predictions(estimator, dataset, run.encoded, {"train": run.train, "test": run.test}),
+            prediction_columns(estimator, dataset),
+            run_folder.path / answers,
         )
-        splits = {"train": fit_rows[train], "validation": fit_rows[validation], "test": test}
-        started = time.perf_counter()
-        timing |= fit.timing(model)
-        results = fit.evaluate(model, run_folder.path, dataset, encoded, splits)
-        claims, verdict = fit.judge(results, dataset.kind, splits)
         timing["evaluation"] = time.perf_counter() - started
         verdict["words"] = words_sentence(results["words"])
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
-            verdict["sentences"].append(_vectors_sentence(dataset, results["accuracy"], folder))
+            verdict["beside"] += " " + _vectors_sentence(dataset, results["accuracy"], folder)
         environments = run_folder.environments
-        run = {
+        record = {
             "format": FORMAT,
             "attsvm": attsvm.__version__,
             "command": "fit",
             "command_line": command_line,
-            "dataset": _describe(dataset, encoded, splits),
+            "dataset": _describe(run),
             "parameters": request["parameters"],
             "environment": environment(),
             **({"environments": environments} if len(environments) > 1 else {}),
@@ -126,8 +153,92 @@ def fit_dataset(
             "verdict": verdict,
             "timing": timing,
         }
-        fit.write_pages(model, run_folder.path, dataset, encoded, splits, run)
-        return run_folder.finish(run)
+        if is_standard:
+            write_witness_page(run_folder.path, run, model, record)
+        else:
+            write_report(run_folder.path, record)
+            if dataset.kind == "array":
+                write_bag_page(run_folder.path / "bags.html", run, model)
+        return run_folder.finish(record)
+
+
+def _files(settings: FitSettings, kind: str) -> list[str]:
+    """Names of the files of a run."""
+    if settings.assumption == "standard":
+        return ["report.html", "page.json"]
+    files = ["arrays.safetensors", "examples.json", "report.html"]
+    return [*files, "bags.html"] if kind == "array" else files
+
+
+def _evaluate(run: RunData, model: RunModel, settings: FitSettings, folder: Path) -> dict[str, Any]:
+    """The ``results`` of ``run.json``; of attention arrays and examples are written."""
+    accuracy, chosen = accuracy_table(run, model, settings)
+    theory = attention_theory(run, model)
+    predictor = model.estimator.predictor_
+    training: dict[str, Any] = {
+        "penalty": predictor.penalty,
+        "uniform_attention": predictor.ratio == np.inf,
+        "calibration": model.estimator.calibration_,
+        "class_weight": settings.class_weight,
+        "beats_chance": model.beats_chance,
+    }
+    results = {
+        "accuracy": accuracy,
+        "words": chosen_words(run, model),
+        "theory": {
+            "class": run.classes[run.positive],
+            "rest": run.classes[1 - run.positive] if len(run.classes) == 2 else None,
+            "sequences": len(run.explained),
+            "training_sequences": len(run.train),
+        },
+        "training": training,
+    }
+    if theory is None:
+        return results | _witness_results(run, model)
+    direction, curves = direction_results(theory)
+    arrays = run_arrays(run, model, theory, curves, settings.saturation)
+    save_arrays(arrays, folder / "arrays.safetensors")
+    examples = choose_examples(run, model, theory, chosen, settings.seed)
+    write_json(folder / "examples.json", examples)
+    training |= _descent_results(theory)
+    return results | {
+        "selection": selection_results(theory, settings.saturation),
+        "margin": margin_results(theory),
+        "direction": direction,
+    }
+
+
+def _descent_results(theory: AttentionTheory) -> dict[str, Any]:
+    """Steps of the stage in which attention is trained on alone."""
+    return {
+        "descent": theory.norm.descent.title,
+        "steps": int(theory.trajectory.steps[-1]),
+        "lr": theory.lr,
+        "backend": theory.trajectory.backend,
+    }
+
+
+def _witness_results(run: RunData, model: RunModel) -> dict[str, Any]:
+    """``evidence``, ``steps`` and ``margin`` of ``run.json``."""
+    estimator, test = model.estimator, run.bags(run.test)
+    evidence, positive = estimator.evidence(test), estimator.predict(test) == run.positive
+    steps = estimator.convex_steps_
+    return {
+        "evidence": {
+            "sufficient": float(evidence.sufficient.mean()),
+            "necessary": float(evidence.necessary[positive].mean()) if positive.any() else None,
+            "agrees": float(evidence.agrees.mean()),
+        },
+        "steps": {
+            "count": len(steps),
+            "optimal": sum(step.status == "optimal" for step in steps),
+            "gap": max(step.gap for step in steps),
+            "violation": max(step.violation for step in steps),
+            "optimum": estimator.optimum_,
+            "penalty": estimator.predictor_.penalty,
+        },
+        "margin": solution_results(model.explanation.solution, model.explanation.hard_status),
+    }
 
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -146,32 +257,29 @@ def _vectors_sentence(
     )
 
 
-def _split_test(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntArray]:
-    """Rows to learn from and rows that are held out: as the data set says, else a share."""
-    if dataset.held is None:
-        return split_train_validation(
-            dataset.labels, settings.test_size, settings.seed, "test_size"
-        )
-    return np.setdiff1d(np.arange(len(dataset)), dataset.held), dataset.held
-
-
-def _describe(dataset: Dataset, encoded: Encoded, splits: dict[str, IntArray]) -> dict[str, Any]:
+def _describe(run: RunData) -> dict[str, Any]:
     """The ``dataset`` of ``run.json``."""
-    data, lengths = encoded.data, encoded.data.lengths
+    dataset, encoded = run.dataset, run.encoded
+    lengths = encoded.bags.lengths
+    parts = {"train": run.train, "test": run.test}
     return {
         "name": dataset.name,
         "title": dataset.title,
         "kind": dataset.kind,
         "source": str(dataset.provenance.get("source", dataset.name)),
         "sha256": dataset.provenance.get("sha256"),
-        "class_names": list(dataset.class_names),
-        **{f"n_{split}": len(rows) for split, rows in splits.items()},
+        "class_names": list(run.classes),
+        **{f"n_{name}": len(rows) for name, rows in parts.items()},
+        "class_counts": {
+            name: np.bincount(run.labels[rows], minlength=len(run.classes)).tolist()
+            for name, rows in parts.items()
+        },
         "tokens": {
             "min": int(lengths.min()),
             "median": float(np.median(lengths)),
             "max": int(lengths.max()),
         },
-        "d_x": data.d_x,
-        "d_z": data.d_z,
+        "d_x": encoded.bags.d,
+        "d_z": int(encoded.queries(encoded.bags.take([0])).shape[1]),
         "notes": [*dataset.notes, *encoded.notes],
     }

@@ -11,22 +11,25 @@ what the theory promises of every one of them is the margin: the comparison is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from attsvm.datasets import Encoded
-from attsvm.datasets.arrays import array_view
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import optimal_tokens, token_scores
 from attsvm.norms import Frobenius, Norm
-from attsvm.pipeline.attention_model import AttentionModel
+from attsvm.pipeline.accuracy import ChosenTokens
+from attsvm.pipeline.class_words import class_words
+from attsvm.pipeline.model import RunData, RunModel, unit_of
+from attsvm.sklearn.choosing import margin_values
+from attsvm.sklearn.evidence import predicted
 from attsvm.sklearn.explaining import smallest_margins
-from attsvm.sklearn.stage import argmax_tokens, logits, probabilities
+from attsvm.sklearn.layers import PooledLayer
+from attsvm.sklearn.stage import Weights, logits
 from attsvm.solvers import MarginSolution, Status, locally_optimal
-from attsvm.training import direction_gap
+from attsvm.training import Trajectory, direction_gap
 
 
 @dataclass(frozen=True)
@@ -86,21 +89,64 @@ def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def selection_results(
-    model: AttentionModel, train: AttentionData, saturation: float
-) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class AttentionTheory:
+    """Attention that was trained on alone, and the margin of its selections.
+
+    Attributes:
+        data: the sequences, +1 in the class that is told from the others.
+        weights: attention and head at the end.
+        trajectory: records.
+        lr: length of its steps.
+        solution: the max-margin solution of the selections.
+        hard_status: the status of the hard margin.
+        unit: of the weights in the trajectory.
+    """
+
+    data: AttentionData
+    weights: Weights
+    trajectory: Trajectory
+    lr: float
+    solution: MarginSolution
+    hard_status: Status
+    unit: float
+
+    @property
+    def norm(self) -> Norm:
+        """The geometry of descent and margin."""
+        return self.solution.geometry
+
+
+def attention_theory(run: RunData, model: RunModel) -> AttentionTheory | None:
+    """What the explanation of attention holds; None of witnesses."""
+    explanation, data = model.explanation, run.theory_data
+    if explanation.weights is None or explanation.trajectory is None or explanation.lr is None:
+        return None
+    return AttentionTheory(
+        data,
+        explanation.weights,
+        explanation.trajectory,
+        explanation.lr,
+        explanation.solution,
+        explanation.hard_status,
+        unit_of(data),
+    )
+
+
+def selection_results(theory: AttentionTheory, saturation: float) -> dict[str, Any]:
     """Numbers of sequences that select one token, and of those that select the best one."""
-    several, steps = train.lengths >= 2, model.trajectory.steps
-    probability = model.trajectory.softmax_probability[-1]
+    train, trajectory = theory.data, theory.trajectory
+    several, steps = train.lengths >= 2, trajectory.steps
+    probability = trajectory.softmax_probability[-1]
     half = int(np.searchsorted(steps, steps[-1] / 2))
-    midway = model.trajectory.softmax_probability[half] >= saturation
-    selected = model.solution.margins.selected
-    scores = token_scores(train, model.selection_weights.head)
+    midway = trajectory.softmax_probability[half] >= saturation
+    selected = theory.solution.margins.selected
+    scores = token_scores(train, theory.weights.head)
     best = scores.max(axis=1, keepdims=True)
     is_optimal = scores[np.arange(train.n), selected] == best[:, 0]
     local = (
-        locally_optimal(model.solution, scores)
-        if model.solution.status == "optimal" and model.solution.slack is None
+        locally_optimal(theory.solution, scores)
+        if theory.solution.status == "optimal" and theory.solution.slack is None
         else None
     )
     return {
@@ -118,12 +164,12 @@ def selection_results(
     }
 
 
-def margin_results(model: AttentionModel) -> dict[str, Any]:
+def margin_results(theory: AttentionTheory) -> dict[str, Any]:
     """The certified programme, and how much of its margin the trained weights reach."""
-    solution, W = model.solution, model.selection_weights.W
-    trained = smallest_margins(solution.margins, W, model.norm)
-    norm, smallest = float(model.norm.value(W)), float(trained.min())
-    return solution_results(solution, model.hard_status) | {
+    solution, W = theory.solution, theory.weights.W
+    trained = smallest_margins(solution.margins, W, theory.norm)
+    norm, smallest = float(theory.norm.value(W)), float(trained.min())
+    return solution_results(solution, theory.hard_status) | {
         "trained_norm": norm,
         "trained_min_margin": smallest * norm,
         "trained_margin": smallest,
@@ -159,13 +205,13 @@ def solution_results(solution: MarginSolution, hard_status: Status) -> dict[str,
     }
 
 
-def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
+def direction_results(theory: AttentionTheory) -> tuple[dict[str, Any], Arrays]:
     """The ``direction`` of ``run.json``, trained weights beside max-margin weights, and the curves
     ``(R,)`` of gap and distance over the records.
     """
     # The trajectory is in internal units, which differ from the data's by one positive factor:
     # directions and ratios are the same.
-    W, solution, trajectory = model.selection_weights.W, model.solution, model.trajectory
+    W, solution, trajectory = theory.weights.W, theory.solution, theory.trajectory
     gaps = trajectory.direction_gap(solution.W)
     distance = distances(trajectory.W, solution)
     steps = trajectory.steps
@@ -178,10 +224,10 @@ def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
         "gap": last,
         "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
         "certified_angle_degrees": float(np.degrees(solution.angle_bound()))
-        if is_hard_margin and model.norm == Frobenius()
+        if is_hard_margin and theory.norm == Frobenius()
         else None,
         "first_gap": float(gaps[tenth]),
-        "measure": measure_of(model.norm),
+        "measure": measure_of(theory.norm),
         "distance": float(distances(W, solution)),
         "first_distance": float(distance[tenth]),
         "midway_distance": float(distance[half]),
@@ -190,29 +236,23 @@ def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
 
 
 def run_arrays(
-    model: AttentionModel,
-    train: AttentionData,
-    splits: dict[str, IntArray],
-    curves: Arrays,
-    saturation: float,
+    run: RunData, model: RunModel, theory: AttentionTheory, curves: Arrays, saturation: float
 ) -> Arrays:
     """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
-    solution, soft, hard = model.solution, model.weights, model.selection_weights
-    trajectory, joint = model.trajectory, model.joint_trajectory
-    optimal = optimal_tokens(train, hard.head, ties="first")
-    plane = plane_arrays(
-        train,
-        solution.margins.selected,
-        token_scores(train, hard.head),
-        solution.support_tokens(),
-    )
+    solution, weights, trajectory = theory.solution, theory.weights, theory.trajectory
+    layer = cast(PooledLayer, model.estimator.predictor_.layer)
+    two = len(run.classes) == 2
+    train, norm = theory.data, theory.norm
+    scores = token_scores(train, weights.head)
+    optimal = optimal_tokens(train, weights.head, ties="first")
+    plane = plane_arrays(train, solution.margins.selected, scores, solution.support_tokens())
     return {
-        "W": hard.W,
-        "head": hard.head,
-        "intercept": np.array(hard.intercept),
-        "W_soft": soft.W,
-        "head_soft": soft.head,
-        "intercept_soft": np.array(soft.intercept),
+        "W": weights.W,
+        "head": weights.head,
+        "intercept": np.array(weights.intercept),
+        "W_soft": layer.W[0],
+        "head_soft": layer.V[0, :, 0] if two else layer.V[0],
+        "intercept_soft": layer.intercept[0] if two else layer.intercept,
         "W_margin": solution.W,
         "dual": solution.dual,
         "margin_values": solution.margins(solution.W),
@@ -221,76 +261,76 @@ def run_arrays(
         "selected": solution.margins.selected,
         "optimal": optimal,
         "probability": trajectory.softmax_probability[-1],
-        "trained_margins": smallest_margins(solution.margins, hard.W, model.norm),
-        "best_margins": smallest_margins(solution.margins, solution.W, model.norm),
+        "trained_margins": smallest_margins(solution.margins, weights.W, norm),
+        "best_margins": smallest_margins(solution.margins, solution.W, norm),
         "support_tokens": solution.support_tokens(),
         "attention_mean": np.stack(
             [
-                (train.queries[train.labels == label] @ hard.W.T).mean(axis=0)
+                (train.queries[train.labels == label] @ weights.W.T).mean(axis=0)
                 for label in (-1.0, 1.0)
             ]
         ),
-        **splits,
+        "train": run.train,
+        "test": run.test,
+        "explained": run.explained,
         **plane,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,
-        "trajectory_norm": (
-            trajectory.norm if model.norm == Frobenius() else model.norm.value(trajectory.W)
-        )
-        / model.unit,
+        "trajectory_norm": (trajectory.norm if norm == Frobenius() else norm.value(trajectory.W))
+        / theory.unit,
         **curves,
         "trajectory_probability": trajectory.softmax_probability.mean(axis=-1),
         "trajectory_saturated": trajectory.saturated(saturation),
         "trajectory_optimal": (trajectory.selected == optimal).mean(axis=-1),
-        "joint_step": joint.steps,
-        "joint_loss": joint.loss,
-        "joint_validation_loss": joint.observed["validation_loss"],
-        "joint_validation_accuracy": joint.observed["validation_accuracy"],
     }
 
 
-def chosen_words(
-    encoded: Encoded, tokens: IntArray, values: FloatArray, names: tuple[str, str], test: IntArray
-) -> list[dict[str, Any]]:
-    """The ``words`` of ``run.json``: for each class that a chosen word alone speaks for, the words
-    chosen most often in all texts, and on which share of the held-out texts among them it is right;
-    empty where sequences are no texts.
-
-    Args:
-        encoded: the data.
-        tokens: ``(n,)``: the chosen token of each sequence.
-        values: ``(n,)``: what it says alone; positive is the second class.
-        names: of the classes.
-        test: the held-out sequences.
+def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
+    """The ``words`` of ``run.json``: for each class the words that belong to it (see
+    :func:`~attsvm.pipeline.class_words.class_words`) among those that say most for it in the texts
+    that the model gives to it, most frequent first, and on which share of the held-out texts among
+    these the model is right; empty where instances are no words.
     """
-    views = encoded.views
-    if not views or views[0].get("kind") != "text":
+    views = run.encoded.views
+    if not views or run.token_kind != "text":
         return []
-    chosen = [_chosen_word(view, int(t)) for view, t in zip(views, tokens, strict=True)]
+    tokens = model.estimator.select(run.encoded.bags)
+    classes = model.estimator.predict(run.encoded.bags)
+    texts = [_words_of(view) for view in views]
+    # a view of a long text may end before its last words
+    chosen = [
+        words[t] if t < len(words) else "" for words, t in zip(texts, tokens.tolist(), strict=True)
+    ]
+    belonging = class_words(texts, chosen, classes)
     is_test = np.zeros(len(chosen), dtype=np.bool_)
-    is_test[test] = True
-    right = (values > 0) == (encoded.data.labels > 0)
-    classes = []
-    for sign, name in zip((False, True), names, strict=True):
+    is_test[run.test] = True
+    right = classes == run.labels
+    # a text without a witness has no word that says most
+    first = 1 if model.explanation.weights is None and len(run.classes) == 2 else 0
+    entries = []
+    for k in range(first, len(run.classes)):
         rows: dict[str, list[int]] = {}
-        for i in np.flatnonzero((values > 0) == sign):
+        for i in np.flatnonzero(classes == k):
             if chosen[i]:
                 rows.setdefault(chosen[i], []).append(int(i))
-        frequent = sorted(rows, key=lambda word: (-len(rows[word]), word))[: SIZES.words]
         words = []
-        for word in frequent:
+        for word in belonging.get(k, [])[: SIZES.words]:
             held_out = [i for i in rows[word] if is_test[i]]
             share = float(right[held_out].mean()) if held_out else None
             words.append(
                 {"word": word, "times": len(rows[word]), "held_out": len(held_out), "right": share}
             )
-        classes.append({"class": name, "texts": int(sum(map(len, rows.values()))), "words": words})
-    return classes
+        texts_of_class = int(sum(map(len, rows.values())))
+        entries.append({"class": run.classes[k], "texts": texts_of_class, "words": words})
+    return entries
 
 
-def _chosen_word(view: dict[str, Any], token: int) -> str:
-    spans = view["spans"][token] if token < len(view["spans"]) else []
-    return str(view["text"][slice(*spans[0])]).lower() if spans else ""
+def _words_of(view: dict[str, Any]) -> list[str]:
+    """The words of a text in lower case, one for each of its tokens; empty where a view shows
+    none.
+    """
+    text = view["text"]
+    return [text[slice(*spans[0])].lower() if spans else "" for spans in view["spans"]]
 
 
 def plane_arrays(
@@ -325,91 +365,84 @@ def plane_arrays(
 
 
 def choose_examples(
-    model: AttentionModel, encoded: Encoded, splits: dict[str, IntArray], seed: int
+    run: RunData, model: RunModel, theory: AttentionTheory, chosen: ChosenTokens, seed: int
 ) -> list[dict[str, Any]]:
-    """The content of ``examples.json``: support sequences of the training part, then confident,
-    wrong and typical ones of the test part.
+    """The content of ``examples.json``: wrong, confident and typical sequences of the test part,
+    then support sequences of the theory.
     """
-    data, weights, test = encoded.data, model.selection_weights, splits["test"]
-    tokens = argmax_tokens(data, weights.W)
-    values = weights.token_values(data, tokens)
-    right = (values > 0) == (data.labels > 0)
-    # support tokens count within the training part
-    support_rows = dict.fromkeys(model.solution.support_tokens()[: SIZES.support, 0].tolist())
-    support = splits["train"][list(support_rows)]
-    by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
-    confident = _both_labels(by_confidence[right[by_confidence]], data)
-    wrong = by_confidence[~right[by_confidence]][: SIZES.per_group]
-    others = np.setdiff1d(test[right[test]], confident)
-    typical = _both_labels(np.random.default_rng([seed, 2]).permutation(others), data)
+    values = model.estimator.decision_function(run.encoded.bags.take(run.test))
+    values = values[:, None] if values.ndim == 1 else values
+    classes, labels = predicted(values), run.labels[run.test]
+    lead = np.full(len(run.labels), np.nan)
+    lead[run.test] = margin_values(values, classes)
+    right, by_lead = classes == labels, np.argsort(-margin_values(values, classes), kind="stable")
+    confident = _in_turn(by_lead[right[by_lead]], labels)[: SIZES.per_group]
+    wrong = by_lead[~right[by_lead]][: SIZES.per_group]
+    others = np.setdiff1d(np.flatnonzero(right), confident)
+    typical = _in_turn(np.random.default_rng([seed, 2]).permutation(others), labels)
+    # support tokens count within the sequences of the theory
+    support = list(dict.fromkeys(theory.solution.support_tokens()[: SIZES.support, 0].tolist()))
     groups = [
-        ("support", "train", support),
-        ("confident", "test", confident),
-        ("wrong", "test", wrong),
-        ("typical", "test", typical),
+        ("wrong", "test", run.test[wrong]),
+        ("confident", "test", run.test[confident]),
+        ("typical", "test", run.test[typical[: SIZES.per_group]]),
+        ("support", "train", run.explained[support]),
     ]
-    chosen = np.array([int(i) for _, _, rows in groups for i in rows], dtype=np.int64)
-    if not len(chosen):
-        return []
-    titles = [(group, split) for group, split, rows in groups for _ in rows]
-    entries = _entries(model, data.take(chosen), chosen, tokens[chosen], values[chosen])
-    return [
-        {"part": split, "group": group, **entry, "view": _view(encoded, entry["sequence"])}
-        for (group, split), entry in zip(titles, entries, strict=True)
-    ]
+    entries = []
+    of_theory = dict(zip(run.explained.tolist(), theory.solution.margins.selected, strict=True))
+    for group, split, rows in groups:
+        for i in rows.tolist():
+            token = of_theory[i] if group == "support" else chosen.tokens[i]
+            bags = run.encoded.bags.take([i])
+            shares = model.estimator.attention(bags)[0]
+            value = model.estimator.decision_function(bags)
+            entry = {
+                "part": split,
+                "group": group,
+                "sequence": i,
+                "label": int(run.labels[i]),
+                "predicted": int(model.estimator.predict(bags)[0]),
+                "value": float(lead[i]) if split == "test" else float(np.max(np.abs(value))),
+                "selected": int(token),
+                "probability": shares.tolist(),
+                **_unit_margin(run, theory, i, int(token), group == "support"),
+                "view": _view(run.encoded, i),
+            }
+            entries.append(entry)
+    return entries
 
 
-def _both_labels(rows: IntArray, data: AttentionData) -> IntArray:
-    """The first rows of both labels in turn, half of each where there are enough."""
-    positive, negative = rows[data.labels[rows] > 0], rows[data.labels[rows] < 0]
-    most = SIZES.per_group
-    half = most // 2
-    return np.concatenate(
-        [
-            negative[: max(half, most - len(positive))],
-            positive[: max(half, most - len(negative))],
-        ]
-    )[: SIZES.per_group]
+def _in_turn(rows: IntArray, labels: IntArray) -> IntArray:
+    """The rows with their classes in turn, each class in the order of ``rows``."""
+    turns = np.zeros(len(rows), dtype=np.int64)
+    for k in np.unique(labels[rows]):
+        in_class = labels[rows] == k
+        turns[in_class] = np.arange(in_class.sum())
+    return rows[np.argsort(turns, kind="stable")]
 
 
 def _view(encoded: Encoded, i: int) -> dict[str, Any]:
     if encoded.views is not None:
         return dict(encoded.views[i])
-    return array_view(encoded.data.mask[i])
+    length = int(encoded.bags.lengths[i])
+    return {"kind": "array", "labels": [f"token {t}" for t in range(length)]}
 
 
-def _entries(
-    model: AttentionModel,
-    data: AttentionData,
-    sequences: IntArray,
-    tokens: IntArray,
-    values: FloatArray,
-) -> Iterator[dict[str, Any]]:
-    """The entries of ``examples.json`` about these sequences.
-
-    Args:
-        model: the trained attention.
-        data: the sequences.
-        sequences: ``(n,)``, their positions in the whole data.
-        tokens: ``(n,)``, the token that each selects.
-        values: ``(n,)``, the value of that token alone.
+def _unit_margin(
+    run: RunData, theory: AttentionTheory, i: int, token: int, is_support: bool
+) -> dict[str, Any]:
+    """How far a token of a sequence is ahead of its nearest rival at max-margin weights of norm
+    one, and that rival; None where the theory does not speak of the sequence.
     """
-    probability = probabilities(data, model.weights.W)
-    scores = data.labels[:, None] * (data.tokens @ model.selection_weights.head)
-    W, rows = model.solution.W, np.arange(data.n)
-    unit_logits = logits(data, W / (float(model.norm.value(W)) or 1.0))
-    margins = unit_logits[rows, tokens][:, None] - unit_logits
-    margins[rows, tokens] = np.inf
-    for k, visible in enumerate(data.mask):
-        lone, length = visible.sum() < 2, int(np.flatnonzero(visible)[-1]) + 1
-        yield {
-            "sequence": int(sequences[k]),
-            "label": int(data.labels[k]),
-            "predicted": 1 if values[k] > 0 else -1,
-            "value": float(values[k]),
-            "selected": int(tokens[k]),
-            "probability": probability[k][:length].tolist(),
-            "score": scores[k][:length].tolist(),
-            "margin": None if lone else float(margins[k].min()),
-            "rival": None if lone else int(np.argmin(margins[k])),
-        }
+    data = run.encoded.take(np.array([i])).data([1.0])
+    if data.T < 2 or not (is_support or len(run.classes) == 2):
+        return {"margin": None, "rival": None}
+    W = theory.solution.W
+    unit_logits = logits(data, W / (float(theory.norm.value(W)) or 1.0))[0]
+    margins = unit_logits[token] - unit_logits
+    margins[token] = np.inf
+    repeated = (data.tokens[0] == data.tokens[0, token]).all(axis=1)
+    margins[repeated] = np.inf  # equal tokens cannot be told apart
+    if not np.isfinite(margins).any():
+        return {"margin": None, "rival": None}
+    return {"margin": float(margins.min()), "rival": int(np.argmin(margins))}

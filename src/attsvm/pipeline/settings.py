@@ -4,7 +4,7 @@ in its help.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class FitSettings(NamedTuple):
@@ -18,10 +18,7 @@ class FitSettings(NamedTuple):
     seed: int = 0
     norm: str = "fro"
     test_size: float = 0.25
-    validation_size: float = 0.15
-    joint_steps: int | None = None
-    joint_lr: float = 0.1
-    head_lr: float = 0.1
+    class_weight: str | None = None
     selection_steps: int | None = None
     lr: float | None = None
     records: int = 60
@@ -29,4 +26,4 @@ class FitSettings(NamedTuple):
     slack: float = 1.0
     solve_seconds: float = 600.0
     saturation: float = 0.99
-    merge_duplicates: bool = False
+    predictions_format: Literal["csv", "parquet"] = "csv"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,14 +20,25 @@ from attsvm.sklearn.minimise import TOLERANCE
 _WORDS = {
     # kind of data: what a token, several of them, and several sequences are called
     "text": ("word", "words", "texts"),
+    "sentences": ("sentence", "sentences", "texts"),
     "image": ("patch", "patches", "images"),
     "array": ("token", "tokens", "sequences"),
 }
 _BASELINES = {
     "mean_pooling": "mean pooling",
     "tfidf": "TF-IDF with logistic regression",
-    "majority": "the more frequent label",
+    "majority": "the most frequent label",
 }
+_NULL_TITLES = {
+    "mean_pooling": "mean pooling",
+    "random_token": "a random token",
+    "extreme_token": "the most extreme token",
+    "majority": "always naming the most frequent label",
+}
+_UNEQUAL = 0.6
+"""Accuracy of always naming the most frequent of two classes, from which classes are unequal; of
+more classes it is as much above their equal share.
+"""
 
 
 def check_claims(
@@ -46,14 +56,15 @@ def check_claims(
         for name, value in results.get(section, {}).items():
             if isinstance(value, str | int | float):
                 columns[f"{section}.{name}"] = value
-    columns |= {f"accuracy.{entry['name']}": entry["test"] for entry in results["accuracy"]}
+    measure = _measure(results)
+    columns |= {f"accuracy.{entry['name']}": entry[measure] for entry in results["accuracy"]}
     evidence = Evidence({name: [value] for name, value in columns.items()})
     keys = ("id", "statement", "measured", "threshold", "verdict", "reason")
     entries = [claim.check(evidence).to_json() for claim in claims]
     return [{key: entry[key] for key in keys} for entry in entries]
 
 
-def attention_claims(results: dict[str, Any]) -> list[Claim]:
+def attention_claims(results: dict[str, Any], n_test: int) -> list[Claim]:
     """Claims about attention that is trained together with its head."""
     threshold = results["selection"]["threshold"]
     return [
@@ -67,14 +78,11 @@ def attention_claims(results: dict[str, Any]) -> list[Claim]:
         _certificate(results, "selected tokens"),
         _same_direction(results),
         _approach(results),
-        *_accuracy_claims(
-            "Soft attention",
-            "attention starts as mean pooling, so it should lose nothing but noise",
-        ),
+        *_accuracy_claims(results, "Soft attention", n_test),
     ]
 
 
-def witness_claims(results: dict[str, Any]) -> list[Claim]:
+def witness_claims(results: dict[str, Any], n_test: int) -> list[Claim]:
     """Claims about a classifier of witnesses."""
     return [
         Claim(
@@ -93,9 +101,7 @@ def witness_claims(results: dict[str, Any]) -> list[Claim]:
             lambda e: e["evidence.sufficient"],
             at_least(0.95, "under the standard assumption one witness is enough"),
         ),
-        *_accuracy_claims(
-            "The model", "otherwise the standard assumption may be the wrong one for these data"
-        ),
+        *_accuracy_claims(results, "The model", n_test),
     ]
 
 
@@ -177,22 +183,56 @@ def _approach(results: dict[str, Any]) -> Claim:
     )
 
 
-def _accuracy_claims(subject: str, reason: str) -> list[Claim]:
-    """The claims about held-out labels: beside mean pooling, and beside a random token."""
+def _measure(results: dict[str, Any]) -> str:
+    """By what methods are compared: the mean recall of the classes where the fit weighs them
+    alike, else the accuracy.
+    """
+    return "balanced" if results["training"].get("class_weight") == "balanced" else "test"
+
+
+def strongest_null(results: dict[str, Any]) -> str:
+    """The name of the null that is right most often on the test part."""
+    measure = _measure(results)
+    shares = {entry["name"]: entry[measure] for entry in results["accuracy"]}
+    return max((name for name in _NULL_TITLES if name in shares), key=lambda name: shares[name])
+
+
+def _accuracy_claims(results: dict[str, Any], subject: str, n_test: int) -> list[Claim]:
+    """The claims about held-out labels: beside the strongest null, beside the most frequent label,
+    and beside a random token.
+    """
+    null, measure = strongest_null(results), _measure(results)
+    soft = next(entry[measure] for entry in results["accuracy"] if entry["name"] == "soft")
+    noise = max(0.01, float(np.sqrt(soft * (1.0 - soft) / n_test)))
+    counted = "on the mean recall of the classes, " if _measure(results) == "balanced" else ""
 
     def lead(evidence: Evidence) -> NDArray[np.float64]:
         # whole sequences: a difference of rounded shares may miss one point by an ulp
         n = evidence["n_test"]
-        ahead = evidence["accuracy.soft"] - evidence["accuracy.mean_pooling"]
+        ahead = evidence["accuracy.soft"] - evidence[f"accuracy.{null}"]
         return np.asarray(np.round(ahead * n) / n)
+
+    def errors_above_majority(evidence: Evidence) -> NDArray[np.float64]:
+        share, n = evidence["accuracy.soft"], evidence["n_test"]
+        error = np.sqrt(np.maximum(share * (1.0 - share), 1.0 / n) / n)
+        return np.asarray((share - evidence["accuracy.majority"]) / error)
 
     return [
         Claim(
             "accuracy",
-            f"{subject} predicts held-out labels at least as well as mean pooling, to one point.",
+            f"{subject} predicts held-out labels at least as well as the strongest null, {counted}"
+            f"to one point or one standard error: {_NULL_TITLES[null]}.",
             "ours",
             lead,
-            at_least(-0.01, reason),
+            at_least(-noise, "what a null knows, the model should know but for noise"),
+        ),
+        Claim(
+            "majority",
+            f"{subject} predicts held-out labels better than by always naming the most frequent"
+            f" one, {counted}by two standard errors.",
+            "ours",
+            errors_above_majority,
+            at_least(2.0, "where one class is most of the data, this alone is often right"),
         ),
         Claim(
             "control",
@@ -205,7 +245,7 @@ def _accuracy_claims(subject: str, reason: str) -> list[Claim]:
 
 
 def attention_verdict(
-    results: dict[str, Any], claims: list[dict[str, Any]], n_validation: int, kind: str
+    results: dict[str, Any], claims: list[dict[str, Any]], kind: str, classes: Sequence[str]
 ) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``: in the headline the accuracy of the chosen token; beside it
     the nulls; in the sentences what the theory says, and its ends by their names in
@@ -214,8 +254,8 @@ def attention_verdict(
     Args:
         results: of ``run.json``.
         claims: those of the run.
-        n_validation: sequences of the validation part.
         kind: of the data, ``text``, ``image`` or ``array``.
+        classes: their names.
     """
     margin, direction = results["margin"], results["direction"]
     holds = {claim["id"]: claim["verdict"] == "holds" for claim in claims}
@@ -224,25 +264,21 @@ def attention_verdict(
     end = "yes" if ok else "not yet" if holds["certificate"] else "undecided"
     errors = {"relative gap": margin["gap"], "violation": margin["violation"]}
     blocks = ["theory", *([] if holds["selection"] else ["advice"]), "margin", "direction"]
-    soft_final = next(
-        (entry for entry in results["accuracy"] if entry["name"] == "soft_final"), None
-    )
     return _verdict(
         results,
         kind,
+        classes,
         ok=ok,
         ends=[end],
         blocks=blocks if margin["hard"] else [*blocks, "soft"],
         holds=holds,
         end=end,
         above=[(name, error) for name, error in errors.items() if error > margin["tol"]],
-        soft_final=soft_final,
-        fits_further=not holds["selection"] and _fits_further(soft_final, n_validation),
     )
 
 
 def witness_verdict(
-    results: dict[str, Any], claims: list[dict[str, Any]], kind: str
+    results: dict[str, Any], claims: list[dict[str, Any]], kind: str, classes: Sequence[str]
 ) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``; see :func:`attention_verdict`."""
     proofs = [claim for claim in claims if claim["id"] in ("steps", "certificate")]
@@ -250,37 +286,34 @@ def witness_verdict(
     return _verdict(
         results,
         kind,
+        classes,
         ok=ok,
         ends=[] if ok else ["undecided"],
         blocks=["sufficiency", "steps", "programme"],
     )
 
 
-def _fits_further(soft_final: Any, n_validation: int, overfitting: float = 0.1) -> bool:
-    """Whether more steps would fit the training part further.
-
-    Args:
-        soft_final: accuracies of the weights at the end.
-        n_validation: sequences of the validation part.
-        overfitting: accuracy on the training part minus that on the validation part, from which on
-            more steps are not advised; two standard errors where those are more. Untuned.
-    """
-    train, validation = soft_final["train"], soft_final["validation"]
-    both = (train + validation) / 2.0
-    chance = 2.0 * math.sqrt(both * (1.0 - both) / n_validation)
-    return bool(train - validation > max(overfitting, chance))
-
-
 def _verdict(
-    results: dict[str, Any], kind: str, *, ok: bool, ends: list[str], blocks: list[str], **more: Any
+    results: dict[str, Any],
+    kind: str,
+    classes: Sequence[str],
+    *,
+    ok: bool,
+    ends: list[str],
+    blocks: list[str],
+    **more: Any,
 ) -> dict[str, Any]:
     """The verdict with the sentences of these blocks of the template."""
     margin = results["margin"]
-    test = {entry["name"]: entry["test"] for entry in results["accuracy"]}
+    entries = {entry["name"]: entry for entry in results["accuracy"]}
+    test = {name: entry["test"] for name, entry in entries.items()}
     token, tokens, sequences = _WORDS[kind]
-    # the strongest baseline, and for texts always TF-IDF
+    # the strongest baseline, for texts always TF-IDF, and of unequal classes the largest
+    share = 1.0 / len(classes)
+    unequal = test.get("majority", share) >= share + (_UNEQUAL - 0.5)
     ranked = sorted((name for name in _BASELINES if name in test), key=lambda name: -test[name])
-    baselines = ranked[:1] + [name for name in ranked[1:] if name == "tfidf"]
+    always = {"tfidf", *(["majority"] if unequal else [])}
+    baselines = ranked[:1] + [name for name in ranked[1:] if name in always]
     context = {
         **results,
         **more,
@@ -291,23 +324,38 @@ def _verdict(
         "baselines": [(name, _BASELINES[name]) for name in baselines],
         "programme": "max-margin" if margin["hard"] else "soft-margin",
     }
+    beside = [sentence("beside", **context)]
+    if unequal or len(classes) > 2:
+        recall = zip(classes, entries["soft"]["recall"], strict=True)
+        known = [(name, value) for name, value in recall if value is not None]
+        beside.append(sentence("recall", balanced=entries["soft"]["balanced"], recall=known))
+    if not results["training"]["beats_chance"]:
+        beside.append(sentence("chance", **context))
+    about = results["theory"]
+    is_part = about["sequences"] < about["training_sequences"] or len(classes) > 2
     return {
         "headline": sentence("headline", **context),
         "holds": ok,
         "ends": ends if margin["hard"] else [*ends, margin["hard_status"]],
-        "beside": sentence("beside", **context),
-        "sentences": [sentence(block, **context) for block in blocks],
+        "beside": " ".join(beside),
+        "sentences": [
+            *(sentence(block, **context) for block in blocks),
+            *([sentence("about", **context)] if is_part else []),
+        ],
     }
 
 
 def words_sentence(classes: list[dict[str, Any]], most: int = 8) -> str:
-    """The words chosen most often, class by class; empty where there are none."""
+    """The words of each class, and the classes that have none; empty without classes."""
     named = [
         {"class": entry["class"], "words": [row["word"] for row in entry["words"][:most]]}
         for entry in classes
-        if entry["words"]
     ]
-    return sentence("words", classes=named)
+    return sentence(
+        "words",
+        classes=[entry for entry in named if entry["words"]],
+        without=[entry["class"] for entry in named if not entry["words"]],
+    )
 
 
 def sentence(block: str, **context: Any) -> str:

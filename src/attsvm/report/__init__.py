@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attsvm.base.errors import InputError
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
@@ -54,9 +56,8 @@ def explore(
     nothing.
 
     Args:
-        data: up to 12 sequences of up to 12 tokens with two features. There is one prompt for all:
-            the logit of a token is :math:`z_i\,x^\top w` where queries have one feature, and
-            :math:`x^\top w` where they have more.
+        data: up to 12 sequences of up to 12 tokens with two features, and queries of one: the logit
+            of a token is :math:`z_i\,x^\top w` with one prompt :math:`w` for all.
         tokens: ``(n,)``, the token to be chosen in each sequence; by default the one with the
             highest score, without scores the first.
         scores: ``(n, T)``, see :func:`attsvm.token_scores`; by default 1 for the chosen token and 0
@@ -64,18 +65,26 @@ def explore(
         p: exponent of the norm, 1.1 to infinity.
 
     Raises:
-        InputError: tokens that are not in the plane, more than a picture holds, a sequence with
-            nothing to choose, or arrays that do not fit the data.
+        InputError: tokens that are not in the plane, queries with several features (each sequence
+            then has a prompt of its own, which one picture cannot show), more than a picture holds,
+            a sequence with nothing to choose, or arrays that do not fit the data.
 
     Example:
         >>> import attsvm
-        >>> data = attsvm.datasets.unit_sphere(n=2, T=3, d=2, seed=0)[0]
+        >>> tokens = attsvm.datasets.unit_sphere(n=2, T=3, d=2, seed=0)[0].tokens
+        >>> data = attsvm.AttentionData(tokens, labels=[1, -1], queries=[[1.0], [1.0]])
         >>> attsvm.report.explore(data, tokens=[0, 1])
         Explorer(2 sequences, 6 tokens, p=2.0); .save('explorer.html') writes a page
     """
     from attsvm.report.explorer import state_of
     from attsvm.report.explorer.notebook import Explorer
 
+    if data.queries.shape[-1] != 1:
+        raise InputError(
+            f"the queries have {data.queries.shape[-1]} features, so every sequence has a prompt of"
+            " its own, and the explorer draws one for all; give queries=numpy.ones((n, 1)) to see"
+            " the best prompt for all"
+        )
     return Explorer(state_of(data, tokens, scores, p))
 
 

@@ -8,7 +8,7 @@ estimator.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,12 +22,10 @@ from attsvm.base.printable import name_of
 from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
-from attsvm.report.page import POLICY, document, end_paragraphs
+from attsvm.report.page import POLICY, document, end_paragraphs, has_unequal_classes
+from attsvm.report.slides_page import CONTENT, slides_document
 from attsvm.report.token_sequences import data_uri
 from attsvm.solvers import MarginSolution
-
-CONTENT = "page.json"
-"""What the page of a fit is drawn from, beside ``run.json``."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,9 @@ def write_bags(
     y: ArrayLike | None = None,
     *,
     bag_ids: ArrayLike | None = None,
-    instances: Sequence[str] | ArrayLike | None = None,
+    instances: Sequence[str] | ArrayLike | Callable[[int, int], Any] | None = None,
     names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     explained: PageExplanation | None = None,
     title: str = "Bags",
 ) -> Path:
@@ -146,9 +145,12 @@ def write_bags(
         bag_ids: the bag of each row, when ``X`` is a table.
         instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
             width, 3)``, in the order of the rows of ``X`` (of
-            :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Without it an
-            instance is its position.
+            :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Where they are too
+            many for memory a function of bag and instance, both counted from 0, which is called for
+            the few that are shown: ``lambda bag, t: patch_image(slides[bag], *places[bag][t])``.
+            Without it an instance is its position.
         names: ``(n,)`` of the bags; by default their position.
+        class_names: ``(K,)`` of the classes, in the order of the model's; by default its labels.
         explained: what ``model.explain`` says of these bags; the page then shows their support
             instances and the certificate of their margin.
         title: of the page.
@@ -159,7 +161,7 @@ def write_bags(
     bags = as_bags(X, bag_ids)
     labels = bag_labels(y, bags)
     data = X if isinstance(X, AttentionData) else bags  # which keeps its queries
-    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names)
+    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names, class_names)
     explanation = (read, explained) if explained else None
     return write_file(path, _document(_content(read, explanation, title), None))
 
@@ -169,23 +171,22 @@ class PageBags:
     """Bags for :func:`write_joint_page`.
 
     Attributes:
-        data: the bags, with their queries and labels.
+        bags: the bags, with their labels, and queries where they have some.
         instances: texts or images of their instances, see :func:`write_bags`.
         names: of the bags.
-        class_names: of the classes -1 and +1.
+        class_names: of the classes, in the order of the model's.
     """
 
-    data: AttentionData
+    bags: Bags
     instances: Sequence[str] | FloatArray | None
     names: list[str]
     class_names: Sequence[str]
 
     def read(self, model: Any) -> _ModelOfBags:
         """The model's predictions and evidence of these bags."""
-        bags = as_bags(self.data)
-        pictures = _pictures(self.instances, bags)
+        bags, pictures = self.bags, _pictures(self.instances, self.bags)
         return _ModelOfBags(
-            model, self.data, bags, bag_labels(None, bags), pictures, self.names, self.class_names
+            model, bags, bags, bag_labels(None, bags), pictures, self.names, self.class_names
         )
 
 
@@ -220,10 +221,11 @@ def write_again(folder: Path) -> Path | None:
     from jinja2 import TemplateError
 
     run, content = read_run(folder), read_json(folder / CONTENT)
-    if (run.get("parameters") or {}).get("assumption") != "standard":
+    is_slides = (run.get("dataset") or {}).get("kind") == "slide"
+    if not is_slides and (run.get("parameters") or {}).get("assumption") != "standard":
         return None
     try:
-        page = _document(content, run)
+        page = slides_document(content, run) if is_slides else _document(content, run)
     except (AttributeError, LookupError, TypeError, ValueError, TemplateError) as error:
         raise InputError(
             f"{name_of(folder / CONTENT)} is not as attsvm fit writes it"
@@ -267,6 +269,7 @@ def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
         run=run,
         accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),
         words=results.get("words") or [],
+        unequal=has_unequal_classes(run["dataset"]) if run else False,
         ends=end_paragraphs(run["verdict"].get("ends")) if run else [],
         **content,
     )
@@ -282,7 +285,7 @@ class _ModelOfBags:
         labels: ``(n,)``.
         pictures: kind of the instances, and their texts or images.
         names: of the bags.
-        class_names: of two classes.
+        class_names: of the classes.
     """
 
     def __init__(
@@ -400,6 +403,11 @@ class _ModelOfBags:
 
     def _picture(self, i: int, t: int) -> tuple[str, str]:
         """The text and the image of an instance, one of them empty."""
+        if callable(self.pictures):
+            picture = self.pictures(i, t)
+            if self.kind == "text":
+                return str(picture), ""
+            return "", data_uri(_pixels(picture), 0.0, 255.0 if np.max(picture) > 1.0 else 1.0)
         source = int(self.bags.source[self.bags.offsets[i] + t])
         if self.kind == "text":
             return str(self.pictures[source]), ""
@@ -444,24 +452,35 @@ def _pictures(instances: Any, bags: Bags) -> tuple[str, Any]:
     """The kind of the instances, and their texts or images by the row of their source."""
     if instances is None:
         return "array", None
+    if callable(instances):
+        return "text" if isinstance(instances(0, 0), str) else "image", instances
     if not isinstance(instances, np.ndarray) and isinstance(instances[0], str):
         kind, pictures = "text", instances
     else:
-        pictures = np.asarray(instances, dtype=np.float64)
-        if pictures.ndim == 4 and pictures.shape[3] == 1:
-            pictures = pictures[..., 0]
-        if not (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[3] == 3)):
-            raise InputError(
-                f"instances has shape {pictures.shape}; give texts, or images of one or three"
-                " channels"
-            )
-        kind = "image"
+        kind, pictures = "image", _pixels(instances, 1)
     if len(pictures) <= int(bags.source.max()):
         raise InputError(
             f"instances has {len(pictures)} entries and the bags speak of row"
             f" {int(bags.source.max())}; give one for each row"
         )
     return kind, pictures
+
+
+def _pixels(images: Any, axes: int = 0) -> FloatArray:
+    """Pixels of images behind some ``axes``, ``(..., height, width)`` or ``(..., height, width,
+    3)``.
+
+    Raises:
+        InputError: another shape.
+    """
+    pixels = np.asarray(images, dtype=np.float64)
+    if pixels.ndim == axes + 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    if pixels.ndim != axes + 2 and not (pixels.ndim == axes + 3 and pixels.shape[-1] == 3):
+        raise InputError(
+            f"instances has shape {pixels.shape}; give texts, or images of one or three channels"
+        )
+    return pixels
 
 
 def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from attsvm.report.style import (
 )
 from attsvm.report.token_sequences import view_of
 
-ATTENTION_NAMES = ("soft", "soft_final", "hard", "margin")
+ATTENTION_NAMES = ("soft", "hard", "margin")
 
 
 def accuracy_rows(run: Run) -> list[dict[str, Any]]:
@@ -124,64 +124,6 @@ def accuracy(run: Run) -> Picture | None:
 
 
 _HEIGHT = 2.5
-
-
-def joint(run: Run) -> Picture | None:
-    """Training and validation loss while head and attention are trained together, with the step
-    that was kept.
-    """
-    columns = run.series("joint_step", "joint_loss", "joint_validation_loss")
-    if columns is None:
-        return None
-    steps, training, validation = columns
-    with canvas(_HEIGHT) as (figure, panels):
-        axes = panels[0]
-        dots = markers(len(steps))
-        axes.plot(steps, training, color=TRAINED, marker=dots)
-        axes.plot(steps, validation, color=ATTENTION, marker=dots)
-        axes.set_title("logistic loss, mean per sequence")
-        axes.set_xlabel("step of joint training")
-        axes.xaxis.set_major_formatter(lambda value, _: count(value))
-        axes.locator_params(axis="x", nbins=4, integer=True)
-        best = finite(run.at("results.training.best_joint_step"))
-        if best is not None:
-            axes.axvline(best, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
-            low, high = axes.get_xlim()
-            left = best > (low + high) / 2
-            curves = [np.interp(best, steps, losses) for losses in (training, validation)]
-            top = bool(np.mean(curves) < np.mean(axes.get_ylim()))  # where the curves are not
-            axes.annotate(
-                f"kept: {count(best)}",
-                (best, float(top)),
-                xycoords=("data", "axes fraction"),
-                xytext=(-4 if left else 4, -2 if top else 2),
-                textcoords="offset points",
-                ha="right" if left else "left",
-                va="top" if top else "bottom",
-                color=FAINT,
-            )
-        label_ends(
-            axes, [(training[-1], "training", TRAINED), (validation[-1], "validation", ATTENTION)]
-        )
-        choice = (
-            ""
-            if best is None
-            else (
-                f" The weights of step {count(best)}, where the validation loss is lowest, are the"
-                " soft classifier."
-            )
-        )
-        alt = (
-            f"Training loss falls from {number(training[0])} to {number(training[-1])}, validation"
-            f" loss ends at {number(validation[-1])}."
-        )
-        return render(
-            figure,
-            "joint",
-            "Joint training",
-            "Head and attention are trained together on the training part." + choice,
-            alt,
-        )
 
 
 def loss(run: Run) -> Picture | None:
@@ -490,7 +432,7 @@ def weights(run: Run) -> Picture | None:
     patterns = [("head", run.arrays["head"])]
     patterns += [
         (f"attention,\nclass {shortened(name)}", row)
-        for name, row in zip(run.class_names, by_class, strict=True)
+        for name, row in zip(run.theory_classes, by_class, strict=True)
     ]
     with canvas(1.95, columns=len(patterns)) as (figure, panels):
         for axes, (name, pattern) in zip(panels, patterns, strict=True):
@@ -515,7 +457,6 @@ def weights(run: Run) -> Picture | None:
 
 FIGURES: tuple[Callable[[Run], Picture | None], ...] = (
     accuracy,
-    joint,
     loss,
     selection,
     norm,

@@ -52,11 +52,11 @@ _NAMES = {
     "d_x": "features of a token",
     "d_z": "features of a query",
     "n_train": "training sequences",
-    "n_validation": "validation sequences",
     "n_test": "test sequences",
     "tokens": "tokens per sequence",
-    "class_names": "classes (−1, +1)",
+    "class_names": "classes",
     "sha256": "SHA-256 of the data",
+    "class_counts": "sequences of each class",
     "lr": "length of a step",
     "geometry_title": "norm",
     "geometry": "norm on the command line",
@@ -86,7 +86,7 @@ _GAP_WORDS = {
         " shortfall of the trained weights is one minus their share of the best margin."
     ),
 }
-CURVES = ("joint", "loss", "selection", "norm")
+CURVES = ("loss", "selection", "norm")
 
 
 @cache
@@ -137,7 +137,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     """The HTML of the report."""
     from markupsafe import Markup
 
-    explored = explorer(run)
+    explored, groups = explorer(run), token_sequences.groups(run)
     return document(
         "page.html.j2",
         at=run.at,
@@ -157,7 +157,9 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         accuracy=accuracy_rows(run),
         words=run.objects("results.words"),
         ends=end_paragraphs(run.at("verdict.ends")),
-        groups=token_sequences.groups(run),
+        errors=[group for group in groups if group.name == "wrong"],
+        groups=[group for group in groups if group.name != "wrong"],
+        unequal=has_unequal_classes(run.at("dataset") or {}),
         shown=token_sequences.SHOWN,
         peak=token_sequences.peak(run),
         constraints=constraints(run),
@@ -168,6 +170,14 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         title=str(run.at("dataset.title") or run.at("dataset.name") or "attsvm"),
         fields=_fields(run),
     )
+
+
+def has_unequal_classes(dataset: dict[str, Any]) -> bool:
+    """Whether recall by class says more than accuracy: there are more than two classes, or six of
+    ten held-out sequences are of one.
+    """
+    counts = (dataset.get("class_counts") or {}).get("test") or []
+    return len(counts) > 2 or (len(counts) == 2 and max(counts) >= 0.6 * sum(counts))
 
 
 def end_paragraphs(ends: object) -> list[tuple[str, str]]:
@@ -236,7 +246,7 @@ class Key:
 
 def keys(run: Run) -> list[Key]:
     """The row of key numbers, in the order of the argument."""
-    return [_selected(run), _margin(run), _direction(run), _certificate(run), _accuracy(run)]
+    return [_selected(run), _margin(run), _direction(run), _certificate(run)]
 
 
 def _selected(run: Run) -> Key:
@@ -336,30 +346,6 @@ def _certificate(run: Run) -> Key:
     )
 
 
-def _accuracy(run: Run) -> Key:
-    test = {str(e.get("name")): finite(e.get("test")) for e in run.objects("results.accuracy")}
-    name = next((n for n in ("soft", "soft_final", "hard") if test.get(n) is not None), None)
-    how = "from the selected token alone" if name == "hard" else "by soft attention"
-    others = [
-        (short, test.get(key))
-        for key, short in (
-            ("hard", "selected token"),
-            ("mean_pooling", "mean pooling"),
-            ("tfidf", "TF-IDF"),
-            ("majority", "majority"),
-        )
-        if key != name
-    ]
-    return Key(
-        "Test accuracy",
-        percent(test[name]) if name else NONE,
-        ", ".join(f"{short} {percent(value)}" for short, value in others if value is not None),
-        f"Share of test sequences classified correctly {how}. Beside it: the selected token alone,"
-        " the mean of all tokens, for texts the weighted counts of words, and the more frequent"
-        " class.",
-    )
-
-
 @dataclass(frozen=True)
 class Constraint:
     """One row of the table.
@@ -394,16 +380,16 @@ def constraints(run: Run) -> list[Constraint]:
         return []
     dual, sequences, rivals, values = columns
     total = float(dual[dual > 0].sum())
-    selected, train = run.arrays["selected"], run.arrays["train"]
+    selected, explained = run.arrays["selected"], run.arrays["explained"]
     views = {e["sequence"]: view_of(e) for e in run.examples if e["part"] == "train"}
     scale = token_sequences.value_range([view_of(example) for example in run.examples])
     rows = []
     for c in np.argsort(-dual, kind="stable")[:LISTED]:
         if dual[c] <= 0:
             break
-        # i counts within the training part, examples within the original data
+        # i counts within the sequences of the theory, examples within the original data
         i, rival = int(sequences[c]), int(rivals[c])
-        token, sequence = int(selected[i]), int(train[i])
+        token, sequence = int(selected[i]), int(explained[i])
         view = views.get(sequence, {})
         image = view.get("kind") == "image"
         rows.append(
@@ -433,8 +419,8 @@ def explorer(run: Run) -> dict[str, str] | None:
     norm = parse_norm(str(run.at("results.margin.geometry") or "fro"))
     p = max(1.1, norm.p) if isinstance(norm, Lp) else 2.0
     numbers = np.asarray(sequence)
-    if (train := run.arrays.get("train")) is not None:
-        numbers = train[numbers]  # the table of constraints counts in the original data as well
+    if (explained := run.arrays.get("explained")) is not None:
+        numbers = explained[numbers]  # the table of constraints counts in the original data as well
     names = ", ".join(f"{name} is {number}" for name, number in zip("ABCDE", numbers, strict=False))
     prompt = (
         "the best prompt for them alone"
@@ -467,9 +453,9 @@ def write_report(folder: Path, record: dict[str, Any] | None) -> Path:
             f" ({type(error).__name__}: {brief(str(error))}); delete the folder and fit again"
         ) from error
     contents = {
-        f"figures/{picture.name}{suffix}": data
+        f"figures/{name}": content
         for picture in pictures.values()
-        for suffix, data in ((".svg", picture.svg), (".png", picture.png))
+        for name, content in picture.files().items()
     }
     announce(folder, {*contents, "report.html"})
     (folder / "figures").mkdir(exist_ok=True)

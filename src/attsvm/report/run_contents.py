@@ -55,10 +55,17 @@ class Run:
         return [self.arrays[name].astype(np.float64) for name in names]
 
     @property
-    def class_names(self) -> tuple[str, str]:
-        """Names of the negative and the positive class."""
-        negative, positive = self.at("dataset.class_names") or ("−1", "+1")
-        return negative, positive
+    def class_names(self) -> list[str]:
+        """Names of the classes; of two the second is the positive one."""
+        return [str(name) for name in self.at("dataset.class_names") or ("0", "1")]
+
+    @property
+    def theory_classes(self) -> tuple[str, str]:
+        """Names of the two sides that the theory tells apart, the one against first."""
+        return (
+            str(self.at("results.theory.rest") or "the others"),
+            str(self.at("results.theory.class") or "positive"),
+        )
 
     @property
     def norm_title(self) -> str:

@@ -12,10 +12,10 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,10 +85,12 @@ class PictureOptions:
         dots: dots per inch of the PNG.
         lay_out: whether texts and axes are placed so that nothing overlaps, which takes most of the
             time.
+        formats: further ones beside SVG and PNG: ``pdf``, or ``pgf`` for LaTeX.
     """
 
     dots: int = 200
     lay_out: bool = True
+    formats: tuple[str, ...] = ()
 
 
 _FOR_READERS = PictureOptions()
@@ -117,6 +119,7 @@ class Picture:
         svg: the figure as a stand-alone file.
         png: the same as pixels, see :class:`PictureOptions`.
         width: inches.
+        others: the same in further formats, by suffix, see :class:`PictureOptions`.
     """
 
     name: str
@@ -126,6 +129,12 @@ class Picture:
     svg: bytes
     png: bytes
     width: float = WIDTH
+    others: Mapping[str, bytes] = field(default_factory=dict)
+
+    def files(self) -> dict[str, bytes]:
+        """Contents by name, of every format."""
+        contents = {".svg": self.svg, ".png": self.png, **self.others}
+        return {f"{self.name}{suffix}": content for suffix, content in contents.items()}
 
 
 def _matplotlib() -> Any:
@@ -179,8 +188,18 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
             figure.set_layout_engine(None)
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=options.dots, metadata={"Software": None})
+        others = {f".{kind}": _saved_as(figure, kind) for kind in options.formats}
     drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
-    return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))
+    width = float(figure.get_figwidth())
+    return Picture(name, title, caption, alt, drawing, png.getvalue(), width, others)
+
+
+def _saved_as(figure: Figure, kind: str) -> bytes:
+    """The figure in a format for papers, without its date."""
+    content = io.BytesIO()
+    options: dict[str, Any] = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
+    figure.savefig(content, format=kind, **options)
+    return content.getvalue()
 
 
 def _lay_out(figure: Figure) -> None:

@@ -24,6 +24,9 @@ from attsvm.report.run_contents import Run
 VISIBLE = 0.005
 """Attention below half a percent is not shaded."""
 GROUPS = {
+    "wrong": ("Wrong", "Test sequences predicted wrongly, the most confident first."),
+    "confident": ("Confident", "Test sequences predicted correctly, with the largest outputs."),
+    "typical": ("Typical", "Test sequences predicted correctly, drawn at random from the rest."),
     "support": (
         "Support sequences",
         (
@@ -31,11 +34,8 @@ GROUPS = {
             " max-margin weights."
         ),
     ),
-    "confident": ("Confident", "Test sequences predicted correctly, with the largest outputs."),
-    "wrong": ("Wrong", "Test sequences predicted wrongly, the most confident first."),
-    "typical": ("Typical", "Test sequences predicted correctly, drawn at random from the rest."),
 }
-SHOWN = {"text": 8, "image": 12, "array": 8}  # examples of a group that are open; the others unfold
+SHOWN = {"text": 4, "image": 8, "array": 4}  # examples of a group that are open; the others unfold
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,8 @@ def _bars(
     return bars, len(order) - len(chosen)
 
 
-def _class(run: Run, label: float) -> str:
-    return run.class_names[1 if label > 0 else 0]
+def _class(run: Run, label: int) -> str:
+    return run.class_names[label]
 
 
 @dataclass(frozen=True)

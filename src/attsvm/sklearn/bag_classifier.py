@@ -45,7 +45,7 @@ from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import TakesBags
 from attsvm.sklearn.layers import Layer, Reading
 from attsvm.sklearn.moments import check_sizes
-from attsvm.sklearn.stage import Progress
+from attsvm.sklearn.stage import Progress, StageOptions
 
 SEEDS = Interval(Integral, 0, 2**32 - 1, closed="both")
 CONSTRAINTS = {
@@ -106,9 +106,17 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
 
     @abstractmethod
     def _explained(
-        self, X: Any, bags: Bags, queries: FloatArray, labels: IntArray, norm: Norm, limits: Limits
+        self,
+        X: Any,
+        bags: Bags,
+        queries: FloatArray,
+        labels: IntArray,
+        positive: int,
+        norm: Norm,
+        limits: Limits,
+        options: StageOptions,
     ) -> Explanation:
-        """See :meth:`explain`."""
+        """See :meth:`explain`; labels are 1 in the class at the position ``positive``, else 0."""
 
     def fit(
         self,
@@ -191,10 +199,13 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         y: ArrayLike | None = None,
         *,
         bag_ids: ArrayLike | None = None,
+        positive: Any = None,
         norm: str | Norm = "fro",
         limits: Limits | None = None,
+        stage: StageOptions | None = None,
     ) -> Explanation:
-        """Selections of bags, and their certified max-margin solution.
+        """Selections of bags, and their certified max-margin solution: of two classes, or of one
+        class against all others.
 
         It costs minutes on thousands of bags. Repeated instances of a bag are left out, because
         equal instances can never be told apart.
@@ -204,25 +215,42 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             y: ``(n,)`` their labels; None for those that came with the bags, or where there are
                 none for what the model predicts.
             bag_ids: the bag of each row, when ``X`` is a table.
+            positive: the label of the class that is told from the others, where there are three
+                or more; of two it is the second.
             norm: the geometry of the margin, a :class:`~attsvm.norms.Norm` or its name
                 (``lp:1.75``).
             limits: steps, tolerance and time.
+            stage: how the stage in which attention is trained on is recorded and kept.
 
         Raises:
-            InputError: three classes or more, other than one head, one instance in every bag, or a
-                norm that has no descent.
+            InputError: no class named of three or more, other than one head, one instance in every
+                bag, or a norm that has no descent.
         """
         bags, queries = self._unlabelled(X, bag_ids)
-        if len(self.classes_) != 2 or self.heads != 1:
+        if self.heads != 1:
+            raise InputError(f"explain needs one head; there are {self.heads}")
+        if len(self.classes_) > 2 and positive is None:
             raise InputError(
-                f"explain needs two classes and one head; there are {len(self.classes_)} classes"
-                f" and {self.heads} heads"
+                f"there are {len(self.classes_)} classes, and explain tells one from the others;"
+                " name its label as positive"
             )
+        class_ = 1 if positive is None else int(self._positions(np.asarray([positive]))[0])
+        if len(self.classes_) == 2 and class_ == 0:
+            raise InputError(f"of two classes the positive one is {self.classes_[1]}")
         if y is None and bags.labels is None:
             labels = predicted(self._reading(bags, queries).values)
         else:
             labels = self._positions(bag_labels(y, bags))
-        return self._explained(X, bags, queries, labels, as_norm(norm), limits or Limits())
+        return self._explained(
+            X,
+            bags,
+            queries,
+            np.asarray(labels == class_, np.int64),
+            class_,
+            as_norm(norm),
+            limits or Limits(),
+            stage or StageOptions(progress=reporter(self.progress)),
+        )
 
     def decision_function(self, X: Any, *, bag_ids: ArrayLike | None = None) -> FloatArray:
         """``(n,)`` values; positive means ``classes_[1]``. Of three classes or more, ``(n, K)``."""
@@ -292,10 +320,24 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
         values (softmax of three classes or more); the slope is fitted to bags left out.
         """
-        values = self.calibration_ * self._read(X, bag_ids)[1].values
-        if values.shape[1] == 1:
-            values = np.hstack([np.zeros_like(values), values])
-        return softmax_rows(values)
+        return self.probabilities(self._read(X, bag_ids)[1].values)
+
+    def probabilities(self, values: FloatArray) -> FloatArray:
+        """``(n, K)`` probabilities of ``(n, C)`` decision values; see :meth:`predict_proba`."""
+        scaled = self.calibration_ * values
+        if scaled.shape[1] == 1:
+            scaled = np.hstack([np.zeros_like(scaled), scaled])
+        return softmax_rows(scaled)
+
+    def readings(
+        self, X: Any, *, bag_ids: ArrayLike | None = None
+    ) -> Iterator[tuple[IntArray, Bags, Layer, Reading]]:
+        """Positions of a few bags, these bags in memory, the model and what it sees in them; all
+        bags in turn, so that nothing of their size is ever held.
+        """
+        layer = self._layer()
+        for positions, bags, queries in self._blocks(X, bag_ids):
+            yield positions, bags, layer, layer.read(bags.rows, bags.offsets, queries)
 
     def score(
         self,
@@ -346,7 +388,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
                 rows: FloatArray,
                 offsets: IntArray,
                 chosen: BoolArray,
-                known: FloatArray | None = all_queries if data is not bags else None,
+                known: FloatArray | None = all_queries if bags.queries is not None else None,
             ) -> FloatArray:
                 if known is not None:
                     return known[chosen]
@@ -425,18 +467,11 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
     ) -> Iterator[tuple[IntArray, Bags, FloatArray]]:
         """Positions of a few bags, these bags in memory, and their queries."""
         for positions, bags in self._new_bags(X, bag_ids).blocks():
-            brings_queries = isinstance(X, AttentionData)
-            yield (
-                positions,
-                bags,
-                X.queries[positions]
-                if brings_queries
-                else table_queries(bags.rows, bags.offsets, self.query),
-            )
+            yield positions, bags, self._queries(X, bags)
 
     def _queries(self, X: Any, bags: Bags) -> FloatArray:
-        if isinstance(X, AttentionData):
-            return X.queries
+        if bags.queries is not None:
+            return bags.queries
         if self.query == "constant":
             return np.ones((bags.n, 1))
         blocks = bags.blocks()

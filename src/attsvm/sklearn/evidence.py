@@ -9,6 +9,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.bags import Bags
+from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import against_rest, margin_values
 from attsvm.sklearn.layers import Layer, Reading, WitnessLayer
 
@@ -79,7 +80,9 @@ def weigh(
     all_queries = queries(bags.rows, bags.offsets, every)
     reading = layer.read(bags.rows, bags.offsets, all_queries)
     column = predicted(reading.values)
-    order = np.lexsort([-_ranking(layer, reading, column, bags), bags.bag])
+    weights = ranking_weights(layer, reading, column, bags)
+    weights[bags.offsets[:-1] + selected(reading)] = np.inf
+    order = np.lexsort([-weights, bags.bag])
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(bags.offsets[:-1], bags.lengths)
     alone = _predicted_of(layer, bags, queries, rank < instances)
@@ -139,14 +142,24 @@ def _predicted_of(layer: Layer, bags: Bags, queries: Queries, chosen: BoolArray)
     return column
 
 
-def _ranking(layer: Layer, reading: Reading, column: IntArray, bags: Bags) -> FloatArray:
-    """``(N,)``: by what instances of a bag are ranked, the selected one first: by contributions to
-    the predicted class, or, of two classes with witnesses, as likely witnesses whatever the class.
+def ranking_weights(layer: Layer, reading: Reading, column: IntArray, bags: Bags) -> FloatArray:
+    """``(N,)``: by what instances of a bag are ranked: contributions to the predicted class, or, of
+    two classes with witnesses, as likely witnesses whatever the class.
     """
     if reading.contributions.shape[1] > 1:
-        weight = reading.contributions[np.arange(len(bags.rows)), column[bags.bag]].copy()
-    else:
-        toward = np.where((column > 0) | isinstance(layer, WitnessLayer), 1.0, -1.0)
-        weight = reading.contributions[:, 0] * toward[bags.bag]
-    weight[bags.offsets[:-1] + selected(reading)] = np.inf
-    return weight
+        return np.asarray(reading.contributions[np.arange(len(bags.rows)), column[bags.bag]])
+    toward = np.where((column > 0) | isinstance(layer, WitnessLayer), 1.0, -1.0)
+    return np.asarray(reading.contributions[:, 0] * toward[bags.bag])
+
+
+def first_and_second(
+    weights: FloatArray, reading: Reading, offsets: IntArray
+) -> tuple[IntArray, IntArray]:
+    """``(n,)`` and ``(n,)``: the selected instance of each bag and the next one by ``(N,)``
+    weights, counted in the bag; -1 where there is no other.
+    """
+    first = selected(reading)
+    others = weights.copy()
+    others[offsets[:-1] + first] = -np.inf
+    second = segments.first_largest(others, offsets)
+    return first, np.where(np.diff(offsets) > 1, second, -1)

@@ -15,14 +15,15 @@ import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.ranges import LONGEST_STEP
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Norm
-from attsvm.sklearn.preparation import check_selectable, selection_steps
+from attsvm.sklearn.preparation import check_selectable, root_mean_square, selection_steps
 from attsvm.sklearn.stage import (
     Progress,
     StageOptions,
     Weights,
+    argmax_tokens,
     check_step,
     descent_kind,
     run_stage,
@@ -32,6 +33,8 @@ from attsvm.sklearn.stage import (
 from attsvm.solvers import MarginSolution, Status, max_margin
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from attsvm.training import Trajectory
 
 
@@ -86,6 +89,7 @@ class Explanation:
             infeasible``, ``solution`` is of the soft one.
         weights: attention and head at the end of the selection stage; None of witnesses.
         trajectory: records of that stage; None of witnesses.
+        lr: length of its steps, in the norm; None of witnesses.
 
     >>> from attsvm.datasets import planted_witnesses
     >>> from attsvm.sklearn import WitnessSVC
@@ -102,6 +106,7 @@ class Explanation:
     hard_status: Status
     weights: Weights | None
     trajectory: Trajectory | None
+    lr: float | None = None
 
     def __repr__(self) -> str:
         return (
@@ -109,18 +114,75 @@ class Explanation:
             f" {self.solution.margin:.4g}, {len(self.support)} support instances)"
         )
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """How many bags have which margin, the smallest marked; on these axes, or new ones of
+        pyplot.
+
+        Raises:
+            InputError: no bag has a rival.
+        """
+        from attsvm.report.plots import axes_of
+        from attsvm.report.style import INK, histogram
+
+        margins = self.margins[np.isfinite(self.margins)]
+        if not len(margins):
+            raise InputError("no bag has a rival to its selected instance, so there is no margin")
+        axes, smallest = axes_of(ax), float(margins.min())
+        histogram(axes, margins, min(smallest, 0.0), float(np.quantile(margins, 0.98)))
+        axes.axvline(smallest, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
+        axes.set(xlabel="margin over the nearest rival, weights of norm one", ylabel="bags")
+        axes.set_title(f"{self.solution.status}, smallest margin {smallest:.3g}")
+        return axes
+
 
 def explanation(
     selected: IntArray,
     certified: tuple[MarginSolution, Status],
-    weights: Weights | None,
-    trajectory: Trajectory | None,
+    weights: Weights | None = None,
+    trajectory: Trajectory | None = None,
+    lr: float | None = None,
 ) -> Explanation:
     """With margins and support read off what :func:`certify` found."""
     solution, hard_status = certified
     margins = smallest_margins(solution.margins, solution.W, solution.geometry)
     support = solution.support_tokens()
-    return Explanation(selected, solution, margins, support, hard_status, weights, trajectory)
+    return Explanation(selected, solution, margins, support, hard_status, weights, trajectory, lr)
+
+
+def explain_attention(
+    data: AttentionData, start: Weights, norm: Norm, limits: Limits, options: StageOptions
+) -> Explanation:
+    """What attention selects when it is trained on alone, and the margin of that.
+
+    1. Bring tokens and queries to a root-mean-square norm of one.
+    2. Train attention on, its head at unit norm.
+    3. Solve for the selected tokens, in the units of the data.
+
+    Args:
+        data: sequences without repeated tokens.
+        start: attention and head, in the units of the data.
+        norm: the geometry of descent and margin.
+        limits: steps, tolerance and time.
+        options: records, checkpoints, progress.
+
+    Raises:
+        InputError: what :func:`check_explained` refuses.
+    """
+    check_explained(data, norm, limits)
+    # 1: both scales
+    tokens, z = root_mean_square(data.tokens[data.mask]), root_mean_square(data.queries)
+    scaled = AttentionData(
+        given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
+    )
+    # 2: selection
+    weights, trajectory, lr = select_tokens(
+        scaled, start.rescaled(1 / tokens, 1 / z), norm, limits, options
+    )
+    weights = weights.rescaled(tokens, z)
+    # 3: margin
+    selected = argmax_tokens(data, weights.W)
+    certified = certify(data, selected, norm, limits, options.progress)
+    return explanation(selected, certified, weights, trajectory, lr)
 
 
 def check_explained(data: AttentionData, norm: Norm, limits: Limits) -> None:

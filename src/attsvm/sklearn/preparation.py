@@ -4,6 +4,8 @@ steps, and the split.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from attsvm.base.errors import InputError
@@ -64,31 +66,38 @@ def check_selectable(data: AttentionData) -> None:
         raise InputError(
             f"sequence {i} holds the same token at positions {first} and {t}, and equal tokens tie"
             f" for the maximum whatever the weights ({int(duplicate.any(axis=1).sum())} of {data.n}"
-            " sequences have such ties); mask them, or merge them with merge_duplicates=True"
+            " sequences have such ties); mask them, or leave them out with without_duplicates()"
         )
 
 
-def split_train_validation(
-    labels: FloatArray, share: float, seed: int, name: str
+def split_by_class(
+    labels: IntArray, share: float, seed: int, classes: Sequence[str], least: int = 1
 ) -> tuple[IntArray, IntArray]:
-    """Sorted positions ``(rest, part)`` with about ``share`` of each label in ``part``, at least
-    one of each in both.
+    """Sorted positions ``(rest, part)`` with about ``share`` of each class in ``part``, one or more
+    of each, and ``least`` or more in the rest.
+
+    Args:
+        labels: ``(n,)`` positions in ``classes``.
+        share: of the sequences.
+        seed: of the draw.
+        classes: their names.
+        least: sequences of a class that stay.
 
     Raises:
-        InputError: ``share`` is not between 0 and 1, or a label has fewer than two sequences.
+        InputError: ``share`` is not between 0 and 1, or a class has too few sequences.
     """
     if not 0.0 < share < 1.0:
-        raise InputError(f"{name} is {share}; it must lie between 0 and 1")
+        raise InputError(f"test_size is {share}; it must lie between 0 and 1")
     generator = np.random.default_rng(seed)
     part = []
-    for label in (-1.0, 1.0):
-        members = np.flatnonzero(labels == label)
-        if len(members) < 2:
+    for k, name in enumerate(classes):
+        members = np.flatnonzero(labels == k)
+        if len(members) <= least:
             raise InputError(
-                f"label {label:+g} has {'1 sequence' if len(members) else 'no sequences'}; {name}"
-                " needs at least two of each label"
+                f"class {name} has {len(members)} sequence{'s' if len(members) != 1 else ''}; at"
+                f" least {least + 1} of each class are needed, so that one can be held out"
             )
-        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        count = min(max(round(share * len(members)), 1), len(members) - least)
         part.append(generator.permutation(members)[:count])
     chosen = np.sort(np.concatenate(part))
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen

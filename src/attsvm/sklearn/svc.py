@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from attsvm.base.progress import reporter
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.norms import Norm
 from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
@@ -19,14 +18,13 @@ from attsvm.sklearn.explaining import (
     Explanation,
     Limits,
     certify,
-    check_explained,
+    explain_attention,
     explanation,
-    select_tokens,
 )
 from attsvm.sklearn.layers import PooledLayer, WitnessLayer
 from attsvm.sklearn.pooled import fit_pooled
 from attsvm.sklearn.preparation import check_selectable, root_mean_square
-from attsvm.sklearn.stage import Progress, StageOptions, Weights, argmax_tokens
+from attsvm.sklearn.stage import Progress, StageOptions, Weights
 from attsvm.sklearn.witnessed import fit_witnesses
 
 
@@ -122,24 +120,24 @@ class AttentionSVC(BagClassifier):
         return fit_pooled(training, self.heads, self.pooling == "hard", penalty)
 
     def _explained(
-        self, X: Any, bags: Bags, queries: FloatArray, labels: IntArray, norm: Norm, limits: Limits
+        self,
+        X: Any,
+        bags: Bags,
+        queries: FloatArray,
+        labels: IntArray,
+        positive: int,
+        norm: Norm,
+        limits: Limits,
+        options: StageOptions,
     ) -> Explanation:
         data = padded(bags, places(X, bags), labels, queries).without_duplicates()
-        check_explained(data, norm, limits)
         layer = cast(PooledLayer, self._layer())
-        joint = Weights(layer.W[0], layer.V[0, :, 0], float(layer.intercept[0]))
-        tokens = root_mean_square(np.asarray(bags.rows, np.float64))
-        z = root_mean_square(queries)
-        scaled = AttentionData(
-            given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
-        )
-        progress = reporter(self.progress)
-        start, options = joint.rescaled(1 / tokens, 1 / z), StageOptions(progress=progress)
-        weights, trajectory, _ = select_tokens(scaled, start, norm, limits, options)
-        weights = weights.rescaled(tokens, z)
-        selected = argmax_tokens(data, weights.W)
-        certified = certify(data, selected, norm, limits, progress)
-        return explanation(selected, certified, weights, trajectory)
+        V, intercept = layer.V[0], layer.intercept
+        if V.shape[1] > 1:  # the class against the mean of the others
+            V, intercept = V - V.mean(axis=1, keepdims=True), intercept - intercept.mean()
+        column = positive if V.shape[1] > 1 else 0
+        start = Weights(layer.W[0], V[:, column], float(intercept[column]))
+        return explain_attention(data, start, norm, limits, options)
 
 
 class WitnessSVC(BagClassifier):
@@ -208,7 +206,15 @@ class WitnessSVC(BagClassifier):
         return probabilities
 
     def _explained(
-        self, X: Any, bags: Bags, queries: FloatArray, labels: IntArray, norm: Norm, limits: Limits
+        self,
+        X: Any,
+        bags: Bags,
+        queries: FloatArray,
+        labels: IntArray,
+        positive: int,
+        norm: Norm,
+        limits: Limits,
+        options: StageOptions,
     ) -> Explanation:
         """The margin programme of witnesses and null tokens."""
         at, rows = places(X, bags), np.asarray(bags.rows, np.float64)
@@ -220,7 +226,8 @@ class WitnessSVC(BagClassifier):
         ones = np.ones((bags.n, 1))
         data = padded(wide, np.insert(at, ends, nulls), labels, ones).without_duplicates()
         reading = self._reading(bags, queries)
-        witness = at[bags.offsets[:-1] + reading.selected[:, 0]]
+        column = positive if reading.selected.shape[1] > 1 else 0
+        witness = at[bags.offsets[:-1] + reading.selected[:, column]]
         selected = np.where(labels > 0, witness, nulls)
-        certified = certify(data, selected, norm, limits, reporter(self.progress))
-        return explanation(witness, certified, None, None)
+        certified = certify(data, selected, norm, limits, options.progress)
+        return explanation(witness, certified)

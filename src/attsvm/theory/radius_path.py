@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,9 +30,14 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, 
 from attsvm.margins import optimal_tokens, prompt_margins, selection_margins
 from attsvm.margins.checks import one_instance
 from attsvm.norms import Frobenius, Norm, Nuclear, as_norm
+from attsvm.report.plots import axes_of
+from attsvm.report.style import course
 from attsvm.solvers import max_margin
 from attsvm.theory.excess import Chart, Excess, Factors, Objective, Pair, Slack, Sphere, mapped_keys
 from attsvm.training.trajectory import direction_gap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Form = Literal["W", "KQ", "prompt", "joint", "joint W"]
 
@@ -132,6 +137,26 @@ class RegularizationPath(Compact):
         goal = np.asarray(target.W if hasattr(target, "W") else target, dtype=np.float64)
         unit = self.W / np.asarray(self.norm.value(self.W))[:, None, None]
         return np.linalg.norm(unit - goal / float(self.norm.value(goal)), axis=(-2, -1))
+
+    def plot(self, target: Any = None, ax: Axes | None = None) -> Axes:
+        """The loss above its infimum against the radius; with a ``target``, a solution or matrix,
+        the direction gap to it. On these axes, or new ones of pyplot.
+
+        Raises:
+            InputError: no value is above 0, as the logarithmic axis needs.
+        """
+        if target is None:
+            values, title = np.exp(self.log_excess), "loss above its infimum"
+        else:
+            values, title = self.direction_gap(target), "direction gap, 1 - cosine to the target"
+        axes = axes_of(ax)
+        if not course(axes, self.radii, values, logarithmic_values=True).any():
+            raise InputError(
+                "no radius has a value above 0 that a logarithmic axis can show; give other radii,"
+                " or another target"
+            )
+        axes.set(xlabel=f"radius, {self.norm!r}", title=title)
+        return axes
 
 
 def regularization_path(

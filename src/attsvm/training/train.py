@@ -5,6 +5,7 @@ everywhere else.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from attsvm.training.engine import Engine
+
+_log = logging.getLogger(__name__)
 
 Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
 Progress = Callable[[int, int, Mapping[str, Any]], None]
@@ -217,6 +220,7 @@ def train(
     if engine.name == "compiled":
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
+    _log.info("%d steps of the %s loop in %.3g s", step, engine.name, seconds)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
     return Trajectory.from_records(
         records, np.asarray(stopped_at), engine.name, snapshots, trained_head

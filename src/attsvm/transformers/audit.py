@@ -15,6 +15,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import Compact, kind
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.norms import Norm, as_norm
+from attsvm.report.plots import axes_of
 from attsvm.solvers import MarginSolution
 from attsvm.transformers.audit_folder import save_audit
 from attsvm.transformers.comparison import AuditSettings, HeadComparison
@@ -83,6 +84,22 @@ class Audit(Compact):
     def support(self, layer: int, head: int) -> list[Support]:
         """The rows that hold up the margin of this head, see :attr:`Head.support`."""
         return list(self.head(layer, head).support)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The mean attention on the selected token, a row per layer and a column per head; on these
+        axes of matplotlib, or new ones.
+        """
+        layers = sorted({head.layer for head in self.heads})
+        masses = np.full((len(layers), 1 + max(head.head for head in self.heads)), np.nan)
+        for head in self.heads:
+            masses[layers.index(head.layer), head.head] = head.top
+        axes = axes_of(ax)
+        image = axes.imshow(masses, cmap="Greens", vmin=0.0, vmax=1.0)
+        axes.set_xticks(range(masses.shape[1]))
+        axes.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+        axes.set(xlabel="head", ylabel="layer", title="attention on the selected token, mean")
+        axes.figure.colorbar(image, ax=axes)
+        return axes
 
     def selections(self, text: int, layer: int, head: int) -> SelectionTable:
         """The tokens that a head selects in a text, query by query: with which probability, by

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ class FigureText(NamedTuple):
     Attributes:
         title: its first paragraph, what is shown.
         protocol: what is done, as a caption would say it: the paragraphs between.
-        reference: the paragraph that begins with ``Source:``; the paper, the figure, and what was
-            recalled.
-        notes: the paragraph that begins with ``Notes:``; what a reader should know.
+        reference: the lines from ``Source:`` on, up to an empty one or ``Notes:``; the paper, the
+            figure, and what was recalled.
+        notes: the lines from ``Notes:`` on; what a reader should know.
     """
 
     title: str
@@ -27,7 +28,8 @@ class FigureText(NamedTuple):
 
 def parse_docstring(docstring: str) -> FigureText:
     """Title, protocol, source and notes in a figure's docstring."""
-    paragraphs = [one_line(paragraph) for paragraph in inspect.cleandoc(docstring).split("\n\n")]
+    text = re.sub(r"\n(?=(?:Source|Notes):)", "\n\n", inspect.cleandoc(docstring))
+    paragraphs = [one_line(paragraph) for paragraph in re.split(r"\n{2,}", text)]
     marked = {"Source:": "", "Notes:": ""}
     protocol = []
     for paragraph in paragraphs[1:]:

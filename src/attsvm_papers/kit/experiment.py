@@ -4,6 +4,7 @@ all their measurements. A figure's module is read as one by :func:`read_experime
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import ArrayLike
 
 from attsvm import InputError
+from attsvm.base.nearest import did_you_mean
 from attsvm.claims import Claim, Evidence
 from attsvm_papers.kit.axes import (
     SEARCH,
@@ -146,16 +148,17 @@ class Experiment:
         sizes: tuple[int, ...] | None = None,
         text: str | None = None,
         tuning: bool = False,
+        values: Mapping[str, str] | None = None,
     ) -> Any:
         """The parameters at a scale (``quick`` is short for ``smoke``), with another number of
-        trials, on tuning seeds, networks with other numbers of blocks, or another text, where
-        they are asked for.
+        trials, on tuning seeds, networks with other numbers of blocks, another text, or other
+        ``values`` of parameters, where they are asked for.
 
         Where the published sizes take minutes, ``small`` and ``medium`` are ``paper``.
 
         Raises:
-            InputError: there is no such scale, or the experiment has no seeds, no sizes or no text
-                to choose.
+            InputError: there is no such scale, the experiment has no seeds, no sizes or no text to
+                choose, or a value that its parameter does not take.
         """
         chosen = self._scales()[self.scale("smoke" if quick else scale)]
         if seeds is not None and not self.has_trials:
@@ -174,6 +177,7 @@ class Experiment:
         first = 0 if tuning and hasattr(chosen, "first_seed") else None
         requested = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
         changes = {name: value for name, value in requested.items() if value is not None}
+        changes |= read_values(self.id, settings_of(chosen), values or {})
         return (
             chosen.changed(changes)
             if isinstance(chosen, FigureParameters)
@@ -240,6 +244,55 @@ def settings_of(parameters: Any) -> dict[str, Any]:
     return (
         dict(vars(parameters)) if isinstance(parameters, FigureParameters) else asdict(parameters)
     )
+
+
+def read_values(
+    experiment: str, parameters: Mapping[str, Any], texts: Mapping[str, str]
+) -> dict[str, Any]:
+    """Values of parameters from how they are written (``12``, ``0.1``, ``3,4,6``), each of the type
+    that the parameter has.
+
+    Args:
+        experiment: its identifier, for errors.
+        parameters: those of the experiment, with their values.
+        texts: names of parameters, and the values to read.
+
+    Raises:
+        InputError: no parameter has this name, or it does not take such a value.
+    """
+    values = {}
+    for name, text in texts.items():
+        if name not in parameters:
+            raise InputError(
+                f"{experiment} has no parameter {name!r}{did_you_mean(name, parameters)}; it has"
+                f" {', '.join(parameters)}"
+            )
+        value = _read_value(text, parameters[name])
+        if value is None:
+            raise InputError(
+                f"{experiment} does not take {name}={text}; its value is {parameters[name]!r}, so"
+                f" give one of that kind"
+            )
+        values[name] = value
+    return values
+
+
+def _read_value(text: str, current: Any) -> Any:
+    """The value of a text of the same type as ``current``; None where it is none."""
+    if isinstance(current, str):
+        return text
+    if isinstance(current, list | tuple):
+        read = [_read_value(member, current[0]) for member in text.split(",")] if current else []
+        return None if None in read or not read else type(current)(read)
+    if isinstance(current, bool):
+        return {"true": True, "false": False}.get(text.lower())
+    if not isinstance(current, int | float):
+        return None
+    try:
+        number = type(current)(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _shift_seeds(cell: Mapping[str, Any], offset: int) -> dict[str, Any]:

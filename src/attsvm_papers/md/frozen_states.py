@@ -127,15 +127,15 @@ def _encoded_texts(data: str) -> FrozenSequences:
     encoded = source.encode(rows)
     views = encoded.views or []
     words_of_texts = [[view["text"][a:b].lower() for ((a, b),) in view["spans"]] for view in views]
-    labels = (np.asarray(source.labels) > 0).astype(np.int64)
+    labels, padded = source.labels, encoded.data(2 * source.labels - 1)
     opinion_set = opinion_words([words_of_texts[i] for i in rows], labels[rows])
-    mask = np.asarray(encoded.data.mask)
+    mask = padded.mask
     opinion = np.zeros(mask.shape, dtype=bool)
     for row, words in zip(opinion, words_of_texts, strict=True):
         row[: len(words)] = [word in opinion_set for word in words]
     order = np.concatenate([rows, source.held])
     return _normalised(
-        np.asarray(encoded.data.tokens)[order],
+        padded.tokens[order],
         mask[order],
         labels[order],
         opinion[order],

@@ -11,8 +11,17 @@ from typing import Any
 
 from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.extras import imported
-from attsvm.cli.arguments import add_output, positive_int
+from attsvm.cli.arguments import (
+    add_format,
+    add_output,
+    assignment,
+    further_formats,
+    positive_int,
+)
 from attsvm.cli.output import show, show_json, tell
+
+CLAIM_FAILED = 1
+"""Exit code of ``--strict`` when a claim fails."""
 
 
 def names() -> dict[str, dict[str, str]]:
@@ -95,6 +104,19 @@ def add_parser(commands: Any) -> None:
         help="a text for the experiments that read one, such as ntp-8, instead of their own",
     )
     parser.add_argument(
+        "--set",
+        dest="values",
+        type=assignment,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="other values of an experiment's parameters, such as d=12 n=8",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="end with exit code 1 when a claim fails"
+    )
+    parser.add_argument(
         "--jobs",
         type=positive_int,
         metavar="J",
@@ -115,18 +137,21 @@ def add_parser(commands: Any) -> None:
         default=Path("runs/reproduce"),
         help="folder (default runs/reproduce)",
     )
+    add_format(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compute, judge and print the verdicts; an experiment asked for by name that cannot run here
-    is an error in the end.
+    is an error in the end, and with ``--strict`` a claim that fails.
     """
     from attsvm.base.progress import ProgressBars
+    from attsvm.report.style import PictureOptions, saved_with
     from attsvm_papers.kit.registry import identifiers
     from attsvm_papers.runs.reproduce import reproduce, summary
 
+    formats = further_formats(options)
     requested = list(options.ids)
     for paper in options.paper or []:
         of_paper = identifiers(paper)
@@ -144,8 +169,9 @@ def run(options: argparse.Namespace) -> int:
     missing: list[tuple[str, str]] = []
     began = time.monotonic()
     with (
-        contextlib.closing(ProgressBars(quiet=options.json)) as progress,
+        contextlib.closing(ProgressBars(quiet=options.json or options.quiet)) as progress,
         _dask(options.dask) as executor,
+        saved_with(PictureOptions(formats=formats)),
     ):
         runs = reproduce(
             requested,
@@ -157,6 +183,7 @@ def run(options: argparse.Namespace) -> int:
             tuning=options.tuning_seeds,
             sizes=options.sizes,
             text=options.text,
+            values=dict(options.values),
             jobs=options.jobs,
             executor=executor,
             progress=progress,
@@ -165,7 +192,10 @@ def run(options: argparse.Namespace) -> int:
         )
     for name, why in missing:
         tell(f"attsvm: {name} is left out: {why}")
-    code = InputError.exit_code if missing and not options.all and not options.paper else 0
+    failed = any(claim["verdict"] == "fails" for content in runs for claim in content["claims"])
+    code = CLAIM_FAILED if options.strict and failed else 0
+    if missing and not options.all and not options.paper:
+        code = InputError.exit_code
     if options.json:
         show_json({"experiments": [summary(reproduced) for reproduced in runs]})
         return code

@@ -44,8 +44,8 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
     )
     (folder / "figures").mkdir(exist_ok=True)
     for picture in pictures:
-        for suffix, data in ((".svg", picture.svg), (".png", picture.png)):
-            write_file(folder / "figures" / f"{picture.name}{suffix}", data)
+        for name, content in picture.files().items():
+            write_file(folder / "figures" / name, content)
     write_file(folder / "report.html", page)
 
 

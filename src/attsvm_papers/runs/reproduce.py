@@ -39,6 +39,7 @@ def reproduce(
     tuning: bool = False,
     sizes: Sequence[int] | None = None,
     text: str | Path | None = None,
+    values: Mapping[str, str] | None = None,
     jobs: int | None = None,
     executor: Any = None,
     progress: Progress | None = None,
@@ -65,6 +66,7 @@ def reproduce(
         tuning: whether to use the seeds on which thresholds are set, instead of those that judge.
         sizes: numbers of blocks of the trained networks instead of the experiment's own.
         text: a text file for the experiments that read one, instead of their own.
+        values: other values of parameters, by name and as they are written: ``{"d": "12"}``.
         jobs: processes; the number of cores when left out.
         executor: computes the cells instead of processes of this machine, a call each: any
             :class:`concurrent.futures.Executor` (``client.get_executor(pure=False)`` of Dask), or
@@ -93,6 +95,7 @@ def reproduce(
                 sizes=None if sizes is None else tuple(sizes),
                 text=None if text is None else str(Path(text).resolve()),
                 tuning=tuning,
+                values=values,
             )
             requests.append((figure, setting, figure.work(setting, shift)))
         except InputError as error:  # of this experiment alone
@@ -123,7 +126,7 @@ def reproduce(
                 "reference": figure.reference,
                 "protocol": figure.protocol,
                 "notes": figure.notes,
-                "scale": _scale("quick" if quick else figure.scale(scale), seeds, shift),
+                "scale": _scale("quick" if quick else figure.scale(scale), seeds, shift, values),
                 "first_seed": figure.first_seed(setting) + shift,
                 "seconds": round(computed.seconds, 3),
                 "trials": evidence.rows,
@@ -155,9 +158,7 @@ def _write(
     """Everything of one experiment, ``run.json`` last."""
     home = run_folder.path / run["id"]
     run_folder.announce(
-        f"{run['id']}/figures/{picture.name}{suffix}"
-        for picture in pictures
-        for suffix in (".svg", ".png")
+        f"{run['id']}/figures/{name}" for picture in pictures for name in picture.files()
     )
     home.mkdir(exist_ok=True)
     save_arrays(evidence.arrays(), home / "arrays.safetensors")
@@ -279,12 +280,15 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in ("id", "paper", "title", "scale", "seconds", "claims")}
 
 
-def _scale(name: str, seeds: int | None, shift: int) -> str:
+def _scale(
+    name: str, seeds: int | None, shift: int, values: Mapping[str, str] | None = None
+) -> str:
     return ", ".join(
         [
             name,
             *([] if seeds is None else [f"{seeds} seeds"]),
             *([f"seeds {shift} later"] if shift else []),
+            *(f"{parameter}={value}" for parameter, value in (values or {}).items()),
         ]
     )
 

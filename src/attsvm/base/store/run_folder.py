@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -31,6 +32,8 @@ from attsvm.base.files import (
 from attsvm.base.interruption import work_is_kept
 from attsvm.base.nearest import file_meant
 from attsvm.base.store.environment import environment
+
+_log = logging.getLogger(__name__)
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -144,8 +147,10 @@ class RunFolder:
     def _take_over(self, present: _Ledger | None) -> None:
         """Go on with this run where it is present; delete the files of another one."""
         if present is not None and present.key == self.key:
+            _log.info("%s: going on with the run that lies there", self.path)
             self._ledger = replace(present, files=present.files | self._ledger.files)
         elif present is not None:  # another run, whose files go once this is on the disk
+            _log.info("%s: another run is deleted", self.path)
             self._ledger = replace(self._ledger, clearing=present.files | present.clearing)
         self._ledger.write()
         if self._ledger.clearing:
@@ -177,6 +182,7 @@ class RunFolder:
             self._ledger = self._current().of_environment(environment()).adding([name])
         (self.path / _CHECKPOINT).mkdir(exist_ok=True)
         save_arrays(arrays, self.path / name)
+        _log.debug("%s: %s is kept", self.path, name)
         work_is_kept()
         if done:
             self._ledger.delete([_stage_file(stage, False)])
@@ -209,6 +215,7 @@ class RunFolder:
         results = self._ledger.files - self._ledger.stage_files
         run = {**run, "key": self.key, "files": sorted(results | {_REQUEST})}
         write_json(self.path / _RUN, run)
+        _log.info("%s: finished", self.path)
         self._ledger = self._ledger.without_stages()
         return run
 

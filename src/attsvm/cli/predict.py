@@ -1,0 +1,87 @@
+"""``attsvm predict``: the model of a run, asked about new rows."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attsvm.base.errors import InputError
+from attsvm.cli.arguments import add_new_rows, new_rows_options
+from attsvm.cli.output import show, tell
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "predict",
+        help="answer new rows with the model of a run",
+        description=(
+            "Predict new rows with the model that attsvm fit left in a run folder, and write"
+            " for each its prediction, the probability of it, the word, patch or instance that"
+            " decides, and the rival of that. Rows are read and encoded as those of the fit; they"
+            " need no labels."
+        ),
+    )
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="folder that attsvm fit wrote")
+    parser.add_argument("data", metavar="DATA", help="new rows, of the kind of the fit")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="the answers, .csv or .parquet by its name",
+    )
+    parser.add_argument(
+        "--patches",
+        type=Path,
+        metavar="FILE",
+        help="of slides: every patch with its place and its probability, .csv or .parquet",
+    )
+    add_new_rows(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Predict, write, and print what was predicted."""
+    from attsvm.pipeline.fitted_run import load_run
+    from attsvm.pipeline.predictions import (
+        PATCH_COLUMNS,
+        check_predictions_path,
+        patches,
+        write_table,
+    )
+
+    check_predictions_path(options.out)
+    fitted = load_run(options.run_folder)
+    if options.patches is not None:
+        check_predictions_path(options.patches)
+        if fitted.kind != "slide":
+            raise InputError(
+                f"{options.run_folder} was fitted to no slides, so there are no patches; leave out"
+                " --patches"
+            )
+    dataset, encoded = fitted.read(options.data, **new_rows_options(options))
+    columns, rows = fitted.answers(dataset, encoded)
+    counts: Counter[str] = Counter()
+    right: Counter[bool] = Counter()
+
+    def counted() -> Iterator[dict[str, Any]]:
+        for row in rows:
+            counts[row["prediction"]] += 1
+            if row["label"]:
+                right[row["label"] == row["prediction"]] += 1
+            yield row
+
+    count = write_table(counted(), columns, options.out)
+    calls = ", ".join(f"{name} {counts[name]} times" for name in fitted.class_names)
+    show(f"{count} rows; predicted: {calls}")
+    if labelled := right.total():
+        show(f"right on {right[True] / labelled:.1%} of the {labelled} rows with a label")
+    tell(f"answers: {options.out}")
+    if options.patches is not None:
+        write_table(patches(fitted.model, dataset, encoded), PATCH_COLUMNS, options.patches)
+        tell(f"patches: {options.patches}")
+    return 0

@@ -1,0 +1,218 @@
+"""The model of a run: an estimator that is fitted to every sequence that is not held out, and its
+explanation, one class against the others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.base.errors import InputError
+from attsvm.datasets import Dataset, Encoded
+from attsvm.datasets.attention_data import AttentionData, IntArray
+from attsvm.datasets.bags import Bags
+from attsvm.norms import Norm, as_norm
+from attsvm.pipeline.settings import FitSettings
+from attsvm.sklearn import AttentionSVC, ChanceWarning, Explanation, Limits, WitnessSVC
+from attsvm.sklearn.explaining import check_explained
+from attsvm.sklearn.preparation import check_selectable, root_mean_square, split_by_class
+from attsvm.sklearn.stage import Progress, StageOptions
+
+
+@dataclass(frozen=True)
+class TheoryOptions:
+    """How much of the training part the theory is about.
+
+    Attributes:
+        numbers: most numbers in the padded tokens; a few copies of them are in memory, and the
+            margin of more takes longer than its time.
+    """
+
+    numbers: int = 65_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """An encoded data set and what is done with its rows.
+
+    Attributes:
+        dataset: the labels and their names.
+        encoded: the sequences.
+        train: positions of the sequences that are fitted to.
+        test: positions of those that are held out.
+        positive: the class that the theory tells from the others.
+        explained: positions of the training sequences that the theory is about.
+    """
+
+    dataset: Dataset
+    encoded: Encoded
+    train: IntArray
+    test: IntArray
+    positive: int
+    explained: IntArray
+
+    @property
+    def labels(self) -> IntArray:
+        """``(n,)`` positions among the classes."""
+        return self.dataset.labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names."""
+        return self.dataset.class_names
+
+    @property
+    def token_kind(self) -> str:
+        """The kind of the data, or ``sentences`` where these are the tokens of texts."""
+        instances = self.dataset.provenance.get("instances")
+        return "sentences" if instances == "sentences" else self.dataset.kind
+
+    def bags(self, rows: IntArray) -> Bags:
+        """The sequences at these positions with their labels."""
+        return replace(self.encoded.bags.take(rows), labels=self.labels[rows])
+
+    @cached_property
+    def theory_data(self) -> AttentionData:
+        """The sequences of the theory, repeated tokens masked; +1 in the class that is told from
+        the others.
+        """
+        signs = np.where(self.labels[self.explained] == self.positive, 1.0, -1.0)
+        return self.encoded.take(self.explained).data(signs).without_duplicates()
+
+
+def split_test(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntArray]:
+    """Rows to fit to and rows that are held out: as the data set says, else a share.
+
+    Raises:
+        InputError: a class with fewer than two sequences to fit to, or none to hold out.
+    """
+    if dataset.held is None:
+        names, seed = dataset.class_names, settings.seed
+        return split_by_class(dataset.labels, settings.test_size, seed, names, least=2)
+    train = np.setdiff1d(np.arange(len(dataset)), dataset.held)
+    counts = np.bincount(dataset.labels[train], minlength=len(dataset.class_names))
+    if counts.min() < 2:
+        k = int(np.argmin(counts))
+        raise InputError(
+            f"class {dataset.class_names[k]} has {counts[k]} sequence{'s' * (counts[k] != 1)} to"
+            " fit to; give at least two of each class"
+        )
+    return train, dataset.held
+
+
+def arranged(
+    dataset: Dataset, settings: FitSettings, options: TheoryOptions | None = None
+) -> RunData:
+    """The data of a run, split and encoded; whatever cannot be fitted is refused here.
+
+    Raises:
+        InputError: too few sequences of a class, or nothing to select in any of them.
+    """
+    options = options or TheoryOptions()
+    train, test = split_test(dataset, settings)
+    encoded = dataset.encode(train)
+    lengths, d = encoded.bags.lengths[train], encoded.bags.d
+    positive = dataset.positive
+    if positive is None:
+        counts = np.bincount(dataset.labels[train], minlength=len(dataset.class_names))
+        positive = 1 if len(counts) == 2 else int(np.argmax(counts))
+    order = np.random.default_rng([settings.seed, 5]).permutation(len(train))
+    padded = np.arange(1, len(train) + 1) * np.maximum.accumulate(lengths[order]) * d
+    many = max(int(np.searchsorted(padded, options.numbers, side="right")), 2)
+    return RunData(dataset, encoded, train, test, positive, train[np.sort(order[:many])])
+
+
+def limits_of(settings: FitSettings) -> Limits:
+    """Limits of selection and margin."""
+    return Limits(
+        settings.selection_steps,
+        settings.lr,
+        settings.slack,
+        settings.tol,
+        settings.solve_seconds,
+    )
+
+
+def new_estimator(
+    run: RunData, settings: FitSettings, progress: Progress | None
+) -> AttentionSVC | WitnessSVC:
+    """The classifier of the assumption, not fitted."""
+    if settings.assumption == "standard":
+        return WitnessSVC(
+            class_weight=settings.class_weight,  # type: ignore[arg-type]
+            random_state=settings.seed,
+            progress=progress,
+        )
+    return AttentionSVC(
+        query=run.encoded.query,
+        class_weight=settings.class_weight,  # type: ignore[arg-type]
+        random_state=settings.seed,
+        progress=progress,
+    )
+
+
+def check_fit(run: RunData, settings: FitSettings) -> None:
+    """Refuse, before the first step, what :func:`fitted` and :func:`explained` would refuse.
+
+    Raises:
+        InputError: nothing to select, numbers beyond float64, or a step that is no number.
+    """
+    new_estimator(run, settings, None).training_bags(run.bags(run.train))
+    if settings.assumption == "standard":
+        check_selectable(run.theory_data)
+    else:
+        check_explained(run.theory_data, as_norm(settings.norm), limits_of(settings))
+
+
+def fitted(
+    run: RunData, settings: FitSettings, progress: Progress | None
+) -> tuple[AttentionSVC | WitnessSVC, bool]:
+    """The estimator, fitted to the training part; and whether it is better than chance on sequences
+    that were left out.
+    """
+    estimator = new_estimator(run, settings, progress)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ChanceWarning)
+        estimator.fit(run.bags(run.train))
+    return estimator, not any(issubclass(said.category, ChanceWarning) for said in caught)
+
+
+@dataclass(frozen=True, eq=False)
+class RunModel:
+    """What a run has fitted.
+
+    Attributes:
+        estimator: the predictor of all classes.
+        beats_chance: whether it is better than chance on sequences that were left out.
+        explanation: selections and margin of one class against the others.
+        norm: the geometry of these.
+    """
+
+    estimator: AttentionSVC | WitnessSVC
+    beats_chance: bool
+    explanation: Explanation
+    norm: Norm
+
+
+def explained(
+    run: RunData,
+    estimator: AttentionSVC | WitnessSVC,
+    settings: FitSettings,
+    options: StageOptions,
+) -> Explanation:
+    """Selections and margin of the class that the theory is about."""
+    return estimator.explain(
+        run.bags(run.explained),
+        positive=run.positive,
+        norm=settings.norm,
+        limits=limits_of(settings),
+        stage=options,
+    )
+
+
+def unit_of(data: AttentionData) -> float:
+    """The unit of attention weights: root-mean-square norm of the tokens times that of queries."""
+    return root_mean_square(data.tokens[data.mask]) * root_mean_square(data.queries)

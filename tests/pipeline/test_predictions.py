@@ -1,0 +1,172 @@
+"""Every row of every split has its answer, and a finished run answers new rows alike."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.cli import main
+from attsvm.datasets import planted_witnesses
+from attsvm.pipeline.predictions import write_table
+
+QUICK = ["--quiet", "--steps", "100"]
+
+
+def _read(path):
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    """A run fitted to labelled texts: its folder and their file."""
+    home = tmp_path_factory.mktemp("films")
+    words, rng = {"bad": ["dull", "weak"], "good": ["warm", "fine"]}, np.random.default_rng(0)
+    rows = []
+    for k in range(80):
+        label = ("bad", "good")[k % 2]
+        filler = rng.choice(["we", "saw", "a", "film", "at", "home"], 4)
+        rows.append([f"=r{k}", " ".join([*filler, rng.choice(words[label])]), label])
+    path = _write(home / "films.csv", ["key", "text", "label"], rows)
+    command = ["fit", str(path), "--id", "key", "--dimension", "4", "--out", str(home / "run")]
+    assert main([*command, *QUICK]) in (0, 3)
+    return home / "run", path
+
+
+@pytest.fixture(scope="module")
+def bags(tmp_path_factory):
+    """A run of the standard assumption fitted to vectors: its folder and their file."""
+    home = tmp_path_factory.mktemp("bags")
+    planted = planted_witnesses("linear", 60, 6, seed=1, d=4)
+    path = home / "bags.npz"
+    labels = np.where(planted.labels > 0, "yes", "no")
+    np.savez(path, X=planted.rows, groups=planted.bag, y=labels)
+    command = ["fit", str(path), "--assumption", "standard", "--out", str(home / "run"), "--quiet"]
+    assert main(command) in (0, 3)
+    return home / "run", path
+
+
+def test_every_row_of_every_split_is_answered(films):
+    answers = _read(films[0] / "predictions.csv")
+    run = json.loads((films[0] / "run.json").read_text())
+    assert [int(row["row"]) for row in answers] == list(range(1, 81))
+    for split in ("train", "test"):
+        assert sum(row["split"] == split for row in answers) == run["dataset"][f"n_{split}"]
+    texts = _read(films[1])
+    for answer, row in zip(answers, texts, strict=True):
+        assert answer["label"] == row["label"]
+        assert answer["chosen"] in row["text"].split()
+        assert answer["rival"] in row["text"].split()
+        assert answer["rival_position"] != answer["position"]
+        assert 0.5 <= float(answer["probability"]) <= 1
+        assert float(answer["margin"]) >= 0
+
+
+def test_the_accuracy_of_the_answers_is_that_of_the_report(bags):
+    answers = [row for row in _read(bags[0] / "predictions.csv") if row["split"] == "test"]
+    results = json.loads((bags[0] / "run.json").read_text())["results"]
+    soft = next(entry["test"] for entry in results["accuracy"] if entry["name"] == "soft")
+    assert np.mean([row["label"] == row["prediction"] for row in answers]) == soft
+    assert "instance_probability" in answers[0]
+
+
+def test_no_spreadsheet_takes_a_text_for_a_formula(films):
+    answers = _read(films[0] / "predictions.csv")
+    assert answers[3]["id"] == "'=r3"
+    content = (films[0] / "predictions.csv").read_bytes()
+    assert content.startswith(b"\xef\xbb\xbfrow,id,split,label,prediction,probability,chosen,")
+
+
+def test_a_cell_that_is_a_number_stays_one(tmp_path):
+    rows = [{"a": "-1", "b": -2.5}, {"a": "+1 good", "b": None}, {"a": "@x", "b": 1e-9}]
+    assert write_table(rows, {"a": str, "b": float}, tmp_path / "t.csv") == 3
+    lines = (tmp_path / "t.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert lines == ["a,b", "-1,-2.5", "'+1 good,", "'@x,1e-09"]
+
+
+@pytest.mark.parametrize("run", ["films", "bags"])
+def test_predict_gives_the_rows_of_the_fit_the_same_numbers(run, request, tmp_path):
+    folder, path = request.getfixturevalue(run)
+    out = tmp_path / "new.csv"
+    assert main(["predict", str(folder), str(path), "--out", str(out)]) == 0
+    fitted, again = _read(folder / "predictions.csv"), _read(out)
+    assert len(fitted) == len(again)
+    for row, new in zip(fitted, again, strict=True):
+        assert new.pop("split") == "new"
+        row.pop("split")
+        assert new == row
+
+
+def test_new_rows_need_no_label_and_come_back_from_python(films, tmp_path):
+    path = _write(tmp_path / "new.csv", ["key", "text"], [["n1", "a fine film"], ["n2", "dull"]])
+    answers = attsvm.load_run(films[0]).predict(path)
+    assert {row["prediction"] for row in answers} <= {"good", "bad"}
+    assert {answers[0]["chosen"], answers[0]["rival"]} <= {"a", "fine", "film"}
+    assert answers[1]["chosen"] == "dull"
+    assert [row["label"] for row in answers] == ["", ""]
+    assert (answers[1]["rival"], answers[1]["margin"]) == ("", None)
+
+
+def test_parquet_has_the_same_answers(films, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "new.parquet"
+    attsvm.load_run(films[0]).predict(films[1], out=out)
+    table = parquet.read_table(out).to_pylist()
+    assert [row["prediction"] for row in table] == [
+        row["prediction"] for row in _read(films[0] / "predictions.csv")
+    ]
+    assert table[3]["id"] == "=r3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{run}x", "{films}", "--out", "new.csv"], "did you mean run?"),
+        (["{run}", "{films}", "--out", "new.xlsx"], "predictions are written to .csv or .parquet"),
+        (["{run}", "{films}", "--out", "nowhere/new.csv"], "folder nowhere does not exist"),
+        (["{run}", "{films}", "--out", "new.csv", "--text", "txt"], "did you mean text?"),
+        (["{run}", "{films}", "--out", "new.csv", "--id", "ky"], "did you mean key?"),
+        (["{run}", "{bags}", "--out", "new.csv"], "holds vectors, and"),
+        (["{run}", "nothing.csv", "--out", "new.csv"], "nothing.csv"),
+        (["{bagrun}", "unit_sphere", "--out", "new.csv"], "has the classes -1 and +1, and"),
+        (["{run}", "{films}", "--out", "new.csv", "--patches", "p.csv"], "was fitted to no slides"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_sentence(
+    arguments, message, films, bags, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    names = {"run": films[0], "films": films[1], "bags": bags[1], "bagrun": bags[0]}
+    assert main(["predict", *(word.format(**names) for word in arguments)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_vectors_of_another_width_are_refused(bags, tmp_path, capsys):
+    np.savez(tmp_path / "wide.npz", X=np.ones((4, 7)), groups=[0, 0, 1, 1])
+    assert main(["predict", str(bags[0]), str(tmp_path / "wide.npz"), "--out", "new.csv"]) == 2
+    assert "7 features per instance" in capsys.readouterr().err
+
+
+def test_a_run_without_its_model_says_so(films, tmp_path):
+    with pytest.raises(attsvm.InputError, match="is not a folder"):
+        attsvm.load_run(tmp_path / "run")
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("run.json", "model.json", "model.safetensors", "encoding.json"):
+        (folder / name).write_bytes((films[0] / name).read_bytes())
+    with pytest.raises(attsvm.InputError, match=r"has no encoding\.safetensors"):
+        attsvm.load_run(folder)
+    (folder / "encoding.safetensors").write_bytes(b"nothing")
+    with pytest.raises(attsvm.InputError, match=r"encoding\.safetensors"):
+        attsvm.load_run(folder)
