@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.base.files import digest
+from attsvm.base import files
 from attsvm_papers import kit
 from attsvm_papers.embeddings.word_texts import (
     one_step,
@@ -30,11 +30,11 @@ ABSTRACT = "abstract: on real data a phenomenology close to that of the theory"
 
 
 @kit.run(
-    file=lambda at: [digest(Path(at.text))[:12] if at.text else ""],
+    digest=lambda at: [files.digest(Path(at.text))[:12] if at.text else ""],
     seeds=kit.seeds(20, by=5),
     quick={"seeds": 2, "steps": 100},
 )
-def run(file, seeds, text="", n=400, T=30, size=200, d=256, lr=200.0, steps=300):
+def run(digest, seeds, text="", n=400, T=30, size=200, d=256, lr=200.0, steps=300):
     rows = []
     for seed in seeds:
         texts = (

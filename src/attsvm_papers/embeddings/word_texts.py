@@ -9,8 +9,8 @@ import torch
 from attsvm import AttentionData, InputError, train
 from attsvm.attention import Attention, WordEmbeddings
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.documents import words
 from attsvm.datasets.readers import read_texts
+from attsvm.datasets.sentences import words
 from attsvm.optim import SteepestDescent
 from attsvm.training import LogSpaced, Trajectory
 
@@ -77,9 +77,11 @@ def texts_of_file(path: str, n: int, T: int, size: int, seed: int) -> WordTexts:
     among the ``size`` most frequent ones of these texts.
 
     Raises:
-        InputError: the file cannot be read, or has fewer words or texts.
+        InputError: the file cannot be read, has no two classes, or fewer words or texts.
     """
     source = read_texts(path)
+    if len(source.class_names) != 2:
+        raise InputError(f"{path} has {len(source.class_names)} classes; give a file with two")
     order = np.random.default_rng([97, seed]).permutation(len(source.texts))[: 2 * n]
     contents = [words(source.texts[k]) for k in order]
     counts = Counter(word for content in contents for word in content)
@@ -95,7 +97,7 @@ def texts_of_file(path: str, n: int, T: int, size: int, seed: int) -> WordTexts:
     mask = np.zeros((n, T), dtype=np.bool_)
     for row, k in enumerate(chosen):
         numbers[row, : len(known[k])], mask[row, : len(known[k])] = known[k], True
-    labels = np.array([source.labels[order[k]] for k in chosen], dtype=np.float64)
+    labels = np.where(source.labels[order[chosen]] == 1, 1.0, -1.0)
     return WordTexts(numbers, labels, mask, size)
 
 
