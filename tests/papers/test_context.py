@@ -20,12 +20,12 @@ from attsvm_papers.embeddings.word_texts import (
 
 def test_facts_are_told_of_all_and_second_ones_asked_of_new_subjects():
     facts = facts_of_groups([2, 1], [1, 2])
-    assert facts.told.shape == (6 + 3, 8)
-    assert facts.asked.shape == (3, 8)
-    np.testing.assert_array_equal(facts.told.sum(axis=1), 2.0)
+    assert facts.training.shape == (6 + 3, 8)
+    assert facts.questions.shape == (3, 8)
+    np.testing.assert_array_equal(facts.training.sum(axis=1), 2.0)
     np.testing.assert_array_equal(np.bincount(facts.answers), [3, 3, 2, 1])
     np.testing.assert_array_equal(facts.expected, [2, 3, 3])
-    subject = facts.asked[:, :6].argmax(axis=1)
+    subject = facts.questions[:, :6].argmax(axis=1)
     np.testing.assert_array_equal(subject, [2, 4, 5])
     # weights that add up what is known of a subject's group answer everything by one
     W = np.zeros((4, 8))

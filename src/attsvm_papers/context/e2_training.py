@@ -69,18 +69,18 @@ def train_to_solutions(seeds, steps=20_000):
     fro, nuc = solve_facts(instances)
     columns = {"step": kit.same(factored.steps)}
     for name, W in (("factored", factored.W), ("merged", merged.W)):
-        leads, told = [], []
+        leads, margins = [], []
         gaps = {"fro": np.zeros(len(seeds)), "nuc": np.zeros(len(seeds))}
         for run, facts in enumerate(instances):
-            used = W[:, run, :, : facts.told.shape[1]]
-            told.append(facts.least_margin(used))
+            used = W[:, run, :, : facts.training.shape[1]]
+            margins.append(facts.least_margin(used))
             leads.append(facts.unseen_leads(used).min(axis=-1))
             for norm, solutions in (("fro", fro), ("nuc", nuc)):
                 gaps[norm][run] = direction_gap(used[-1], solutions[run].W)
         columns |= {f"gap_{norm}_{name}": values for norm, values in gaps.items()}
         columns[f"answered_{name}"] = share_answered(instances, W)
         size = np.linalg.norm(W, ord="nuc", axis=(-2, -1)).T
-        margin = np.array(told)
+        margin = np.array(margins)
         # there is no lead to speak of before all that is told is answered
         lead = np.array(leads) / np.where(margin > 0, margin, np.inf)
         columns[f"lead_{name}"] = np.clip(lead, -1.0, 1.0)
@@ -99,8 +99,8 @@ def train_from_starts(size, columns, seeds, short=4000):
     instances = [random_facts(GROUPS, seed, alike=True) for seed in seeds]
     sentences = [facts.sentences(CONTEXTS, WIDTH) for facts in instances]
     W = train_factors(sentences, seeds, size, columns, short, AtSteps([short])).W[-1]
-    told = [facts.least_margin(weights) for facts, weights in zip(instances, W, strict=True)]
-    return {"fits": np.array(told) > 0, "answers": share_answered(instances, W)}
+    margins = [facts.least_margin(weights) for facts, weights in zip(instances, W, strict=True)]
+    return {"fits": np.array(margins) > 0, "answers": share_answered(instances, W)}
 
 
 class FactoredHead(nn.Module):
@@ -122,11 +122,10 @@ class FactoredHead(nn.Module):
 )
 def train_attention_too(seed, attention_steps=1000):
     facts, rng = random_facts(GROUPS, seed, alike=True), np.random.default_rng([93, seed])
-    subjects = np.eye(facts.told.shape[1])
-    told, asked = (_subject_and_question(contexts) for contexts in (facts.told, facts.asked))
+    subjects = np.eye(facts.training.shape[1])
     data, questions = (
         AttentionData(subjects[pairs], np.ones(len(pairs)), subjects[pairs[:, 1]])
-        for pairs in (told, asked)
+        for pairs in map(_subject_and_question, (facts.training, facts.questions))
     )
     records, columns = LogSpaced(20), {}
     factors = (rng.normal(0, 0.1, (rows, 6)) for rows in (2 * GROUPS, len(subjects)))
@@ -143,7 +142,7 @@ def train_attention_too(seed, attention_steps=1000):
 
         descent = torch.optim.SGD(model.parameters(), lr=2.0)
         trajectory = train(model, data, descent, attention_steps, record=records, observe=observe)
-        columns[f"told_{name}"] = trajectory.loss
+        columns[f"loss_{name}"] = trajectory.loss
         columns[f"new_{name}"] = np.array(losses)
     columns = {name: column[None] for name, column in columns.items()}
     return columns | {"step_of": kit.same(trajectory.steps)}

@@ -21,40 +21,40 @@ class Facts(NamedTuple):
     """Questions and answers, those that are told and those that are asked.
 
     Attributes:
-        told: contexts ``(m, subjects + 2)``.
+        training: contexts that are told, ``(m, subjects + 2)``.
         answers: ``(m,)``, numbers of first facts from 0, of second ones behind them.
-        asked: contexts ``(u, subjects + 2)``.
+        questions: contexts that are asked, ``(u, subjects + 2)``.
         expected: ``(u,)``, their answers.
         groups: how many.
     """
 
-    told: FloatArray
+    training: FloatArray
     answers: IntArray
-    asked: FloatArray
+    questions: FloatArray
     expected: IntArray
     groups: int
 
     def margins(self) -> Margins:
         """The constraints that every told answer is ahead of all others."""
-        return soft_label_margins(self.told, np.eye(2 * self.groups)[self.answers])
+        return soft_label_margins(self.training, np.eye(2 * self.groups)[self.answers])
 
     def sentences(self, contexts: int, width: int) -> NextTokenData:
         """Every told context as a token with its embedding, filled up with tokens of embedding 0 to
         so many contexts of that width.
         """
         E = np.zeros((contexts, width))
-        E[: len(self.told), : self.told.shape[1]] = self.told
+        E[: len(self.training), : self.training.shape[1]] = self.training
         return NextTokenData.from_sentences(
-            [[j] for j in range(len(self.told))], self.answers, None, E
+            [[j] for j in range(len(self.training))], self.answers, None, E
         )
 
     def least_margin(self, W: FloatArray) -> FloatArray:
         """The least margin ``(...)`` of told answers under weights ``(..., answers, d)``."""
-        return least_leads(W, self.told, self.answers).min(axis=-1)
+        return least_leads(W, self.training, self.answers).min(axis=-1)
 
     def unseen_leads(self, W: FloatArray) -> FloatArray:
         """How far ``(..., u)`` the answer that is asked for is ahead of all other second facts."""
-        return least_leads(W[..., self.groups :, :], self.asked, self.expected - self.groups)
+        return least_leads(W[..., self.groups :, :], self.questions, self.expected - self.groups)
 
 
 def least_leads(W: FloatArray, contexts: FloatArray, answers: IntArray) -> FloatArray:
@@ -79,8 +79,8 @@ def facts_of_groups(known: Sequence[int], new: Sequence[int]) -> Facts:
     subject, question = np.divmod(np.arange(2 * len(group)), 2)
     contexts = np.eye(len(group) + 2)[subject] + np.eye(len(group) + 2)[len(group) + question]
     answer = groups * question + group[subject]
-    asked: NDArray[np.bool_] = (question == 1) & is_new[subject]
-    return Facts(contexts[~asked], answer[~asked], contexts[asked], answer[asked], groups)
+    is_open: NDArray[np.bool_] = (question == 1) & is_new[subject]
+    return Facts(contexts[~is_open], answer[~is_open], contexts[is_open], answer[is_open], groups)
 
 
 def random_facts(groups: int, seed: int, alike: bool = False) -> Facts:

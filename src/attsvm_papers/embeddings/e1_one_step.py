@@ -39,7 +39,7 @@ def run(seeds, n=200, T=8, kinds=4, plain=40, d=256, lr=80.0, steps=3000):
         start = random_start(texts.size, d, seed)
         stepped = one_step(texts, start, lr)
         change, signed = stepped - start.E, texts.frequencies()
-        place = (texts.words < important).argmax(axis=1)
+        position = (texts.words < important).argmax(axis=1)
         along = change @ start.head / (start.head @ start.head)
         row: dict[str, Any] = {"signed": signed, "along": along}
         for name, frequency in (("", signed), ("_unsigned", texts.frequencies(signed=False))):
@@ -47,13 +47,13 @@ def run(seeds, n=200, T=8, kinds=4, plain=40, d=256, lr=80.0, steps=3000):
             row["error" + name] = np.linalg.norm(change - closed) / np.linalg.norm(closed)
         for name, E in (("", stepped), ("_start", start.E)):
             scores = texts.labels[:, None] * (E @ start.head)[texts.words]
-            row["best" + name] = (scores.argmax(axis=1) == place).mean()
+            row["best" + name] = (scores.argmax(axis=1) == position).mean()
             trajectory = train_prompt(texts, E, start, steps)
-            row["selected" + name] = (trajectory.selected == place).mean(axis=1)
+            row["selected" + name] = (trajectory.selected == position).mean(axis=1)
             logits = (E @ trajectory.W[-1, :, 0])[fresh.words]
             is_important = fresh.words[np.arange(n), logits.argmax(axis=1)] < important
             row["fresh" + name] = is_important.mean()
-            margins.append(prompt_margins(texts.data(E), place))
+            margins.append(prompt_margins(texts.data(E), position))
             row.setdefault("prompt", trajectory.W)
         rows.append(row | {"step": trajectory.steps, "lr": lr})
     solutions = max_margin_batch(margins)

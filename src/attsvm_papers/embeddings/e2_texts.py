@@ -1,9 +1,9 @@
 r"""On texts the trained prompt selects words of large signed frequency.
 
 400 texts of thirty words, generated: 200 words whose frequencies fall with their rank, each with a
-bias of its own to either label. With --text FILE labelled texts are read instead, as
-`attsvm fit` reads them, and each trial takes other ones. One step of length 200 on the embeddings,
-then 300 normalised steps of 0.5 on the prompt; the same without the first step.
+bias of its own to either label. With --text FILE the lines of a JSON file with a text and a
+label each are read instead, and each trial takes other ones. One step of length 200 on the
+embeddings, then 300 normalised steps of 0.5 on the prompt; the same without the first step.
 
 Source: Attention with Trained Embeddings Provably Selects Important Tokens (Wu, Shevchenko, Oymak
 and Mondelli, 2025), read in its abstract, which reports it of IMDb and Yelp; sizes are this

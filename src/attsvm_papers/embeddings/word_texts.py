@@ -1,6 +1,9 @@
 """Texts of words that are numbers, signed frequencies, and layers whose embeddings are trained."""
 
+import json
+import re
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +12,6 @@ import torch
 from attsvm import AttentionData, InputError, train
 from attsvm.attention import Attention, WordEmbeddings
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.readers import read_texts
-from attsvm.datasets.sentences import words
 from attsvm.optim import SteepestDescent
 from attsvm.training import LogSpaced, Trajectory
 
@@ -52,8 +53,8 @@ def texts_with_one_important_word(n: int, T: int, kinds: int, plain: int, seed: 
     rng = np.random.default_rng([94, seed])
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)
     numbers = 2 * kinds + rng.integers(plain, size=(n, T))
-    place, kind = rng.integers(T, size=n), rng.integers(kinds, size=n)
-    numbers[np.arange(n), place] = np.where(labels < 0, kinds, 0) + kind
+    position, kind = rng.integers(T, size=n), rng.integers(kinds, size=n)
+    numbers[np.arange(n), position] = np.where(labels < 0, kinds, 0) + kind
     return WordTexts(numbers, labels, np.ones((n, T), dtype=np.bool_), 2 * kinds + plain)
 
 
@@ -73,17 +74,15 @@ def texts_of_biased_words(n: int, T: int, size: int, seed: int) -> WordTexts:
 
 
 def texts_of_file(path: str, n: int, T: int, size: int, seed: int) -> WordTexts:
-    """``n`` texts of a file of labelled ones, at random: the first ``T`` of their words that are
-    among the ``size`` most frequent ones of these texts.
+    """``n`` texts at random of a file with lines ``{"text": ..., "label": ...}``: the first ``T``
+    of their words that are among the ``size`` most frequent ones of these texts.
 
     Raises:
         InputError: the file cannot be read, has no two classes, or fewer words or texts.
     """
-    source = read_texts(path)
-    if len(source.class_names) != 2:
-        raise InputError(f"{path} has {len(source.class_names)} classes; give a file with two")
-    order = np.random.default_rng([97, seed]).permutation(len(source.texts))[: 2 * n]
-    contents = [words(source.texts[k]) for k in order]
+    texts, labels = _read_reviews(path)
+    order = np.random.default_rng([97, seed]).permutation(len(texts))[: 2 * n]
+    contents = [re.findall(r"[^\W\d_][\w']*", texts[k].lower()) for k in order]
     counts = Counter(word for content in contents for word in content)
     number = {word: k for k, (word, _) in enumerate(counts.most_common(size))}
     known = [[number[word] for word in content if word in number][:T] for content in contents]
@@ -97,8 +96,25 @@ def texts_of_file(path: str, n: int, T: int, size: int, seed: int) -> WordTexts:
     mask = np.zeros((n, T), dtype=np.bool_)
     for row, k in enumerate(chosen):
         numbers[row, : len(known[k])], mask[row, : len(known[k])] = known[k], True
-    labels = np.where(source.labels[order[chosen]] == 1, 1.0, -1.0)
-    return WordTexts(numbers, labels, mask, size)
+    return WordTexts(numbers, labels[order[chosen]], mask, size)
+
+
+def _read_reviews(path: str) -> tuple[list[str], FloatArray]:
+    """Texts and labels of -1 and +1 of a file with a line of JSON for each text."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        rows = [json.loads(line) for line in lines if line.strip()]
+        texts, names = [str(row["text"]) for row in rows], [str(row["label"]) for row in rows]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a file of labelled texts") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f'{path} has a line that is no {{"text": ..., "label": ...}}; give one for each text'
+        ) from None
+    classes = sorted(set(names))
+    if len(classes) != 2:
+        raise InputError(f"{path} has {len(classes)} classes; give a file with two")
+    return texts, np.where(np.array(names) == classes[1], 1.0, -1.0)
 
 
 class Start(NamedTuple):
