@@ -3,9 +3,10 @@
     python benchmarks/first_call.py
     python benchmarks/first_call.py --checkout ../former   # another checkout of the library
 
-Every row is a process of its own with an empty home, so that nothing is read from a cache. Wall
-seconds: of ``import attsvm`` with the names that the call needs, of the first call, of the second,
-and what the first took more.
+Every row is a process of its own with an empty home, so that nothing is read from a cache, and the
+least of ``--repeat``. Wall seconds: of ``import attsvm`` with the names that the call needs, of the
+first call, of the second, and what the first took more. What the preparation leaves to the garbage
+collector (torch is imported there) is collected before the first call.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ FIT = (
     "AttentionSVC().fit(X, y)",
 )
 PROGRAM = """
-import json, time
+import gc, json, time
 began = time.perf_counter()
 import attsvm
 attsvm.max_margin
 {imports}
 imported = time.perf_counter() - began
 {prepare}
+gc.collect()
 times = []
 for _ in range(2):
     began = time.perf_counter()
@@ -93,12 +95,14 @@ def measured(imports: str, prepare: str, call: str, source: Path | None) -> list
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkout", type=Path, help="of the library; the installed one if none")
+    parser.add_argument("--repeat", type=int, default=3, help="processes of each row")
     parser.add_argument("--only", default="", help="rows whose name has this in it")
     options = parser.parse_args()
     print("| call | import s | first s | second s | more s |\n|---|---|---|---|---|")
     for name, row in rows().items():
         if options.only in name:
-            imported, first, second = measured(*row, options.checkout)
+            runs = [measured(*row, options.checkout) for _ in range(options.repeat)]
+            imported, first, second = map(min, zip(*runs, strict=True))
             print(
                 f"| {name} | {imported:.2f} | {first:.3f} | {second:.4f} | {first - second:.2f} |",
                 flush=True,

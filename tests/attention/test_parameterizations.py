@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from attsvm import train
 from attsvm.attention import (
     Attention,
     Exponential,
@@ -41,7 +42,7 @@ LOSSES: dict[str, tuple[Loss, Callable[[torch.Tensor], torch.Tensor]]] = {
     "function": (FunctionLoss(lambda u: torch.atan(-u)), lambda u: torch.atan(-u)),
 }
 KEYS = np.random.default_rng(2).standard_normal((3, 4))
-FORMS = ["W", "KQ", "stacked", "p"]
+FORMS = ["W", "KQ", "stacked", "p", "scaled"]
 
 
 def ragged() -> AttentionData:
@@ -63,6 +64,12 @@ def build(
     common = {"loss": loss, "intercept": None, **options}
     if form == "W":
         return Attention.cross(data, head, init=size * rng.standard_normal((4, 3)), **common)
+    if form == "scaled":
+        W = size * rng.standard_normal((4, 3))
+        model = Attention.cross(data, head, init=W, temperature="query", **common)
+        with torch.no_grad():
+            model.log_scale += torch.tensor(rng.standard_normal((3, 1)))
+        return model
     if form in ("KQ", "stacked"):
         pair = tuple(np.sqrt(size) * rng.standard_normal(shape) for shape in ((4, 2), (3, 2)))
         return Attention.cross(
@@ -80,6 +87,8 @@ def build(
 def textbook_logits(form: str, model: Attention, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     if form == "W":
         return x @ model.W @ z
+    if form == "scaled":
+        return torch.exp(z @ model.log_scale[:, 0]) * (x @ model.W @ z)
     if form in ("KQ", "stacked"):
         K, Q = (model.K, model.Q) if form == "KQ" else (model.KQ[:4], model.KQ[4:])
         return x @ K @ (Q.T @ z)
@@ -171,6 +180,23 @@ def test_penalty_is_exact_at_any_scale_of_the_data_gradient() -> None:
         )
 
 
+def test_a_temperature_of_each_query_is_trained_recorded_and_restored() -> None:
+    """Two queries are the same; their temperatures alone can tell their attention apart."""
+    keys = np.eye(3)
+    data = AttentionData(np.stack([keys, keys]), np.ones(2), np.ones((2, 1)))
+    maps = torch.softmax(torch.tensor(np.array([[6.0, 0, 0], [1.0, 0, 0]])), dim=-1)
+    options: dict[str, Any] = {"targets": maps.numpy(), "temperature": np.eye(2)}
+    model = Attention.cross(data, lambda o: o, init=0.1 * np.eye(3, 1), **options)
+    descent = torch.optim.Adam(model.parameters(), lr=0.05)
+    course = train(model, data, descent, 2000)
+    torch.testing.assert_close(model.probabilities(data).detach(), maps, atol=1e-4, rtol=0)
+    scales = course.parameters["log_scale"][:, :, 0]
+    assert scales[0].tolist() == [0.0, 0.0]
+    assert scales[-1, 0] - scales[-1, 1] == pytest.approx(np.log(6.0), abs=1e-2)
+    with pytest.raises(InputError, match="features of 2 queries but the data has 1"):
+        model.loss(data.take([0]))
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_scores_are_slopes_of_the_margin_along_tokens(head: str) -> None:
     data = ragged()
@@ -196,6 +222,9 @@ FACTORS = {"parameterization": "KQ"}
     [
         ({"parameterization": "QK"}, "parameterization is 'QK'"),
         ({"inner": 2}, "inner and stacked belong to factors"),
+        (FACTORS | {"temperature": "query"}, "temperatures belong to W"),
+        ({"temperature": "key"}, "temperature is 'key'; give 'query'"),
+        ({"temperature": np.eye(3)}, "features of 5 queries"),
         (FACTORS, "K = Q = 0 is a stationary point"),
         (FACTORS | {"inner": 0, "init": "zeros"}, "inner is 0"),
         (FACTORS | {"init": np.ones((4, 3))}, "init of factors is a pair"),

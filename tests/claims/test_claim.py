@@ -258,3 +258,84 @@ def test_each_part_must_fail_on_the_null():
     assert claim(measure=by_name, null=null).check(TWO).verdict == "not shown"
     null = Null("both are", lambda e: e.but({"a": e["a"] + 9.0, "b": e["b"] + 9.0}))
     assert claim(measure=by_name, null=null).check(TWO).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("passing", "trials", "verdict"),
+    [
+        (20, 20, "holds"),
+        (19, 20, "holds"),  # no half of 10 has two failing ones
+        (18, 20, "undecided"),  # 24 % of the halves have both
+        (16, 20, "undecided"),  # 30 % have one or none
+        (13, 20, "fails"),
+        (9, 10, "undecided"),
+        (1, 1, "undecided"),  # one trial says nothing of nine in ten
+    ],
+)
+def test_a_share_near_its_threshold_is_undecided(passing, trials, verdict):
+    """Halves of n trials of which m fail have a hypergeometric number of failing ones."""
+    gaps = np.where(np.arange(trials) < passing, 0.05, 0.5)
+    judged = claim(at_most(0.1, "why", share=0.9)).check({"gap": gaps, "seed": range(trials)})
+    assert judged.verdict == verdict
+    assert (judged.failure, judged.explanation) == ("", "") or verdict == "fails"
+    if verdict == "undecided" and trials > 1:
+        assert f"{judged.halves[0]} of 40 halves of the trials hold" in str(judged)
+
+
+def test_a_counterexample_decides_and_a_mean_near_its_threshold_does_not():
+    gaps, seeds = np.array([0.0, 0.05, 0.12, 0.2]), range(4)
+    assert claim(at_most(0.1, "why")).check({"gap": gaps, "seed": seeds}).verdict == "fails"
+    of_mean = claim(at_most(0.1, "why"), measure=lambda e: e["gap"].mean())
+    assert of_mean.check({"gap": gaps, "seed": seeds}).verdict == "undecided"  # .0925
+    assert of_mean.check({"gap": gaps / 3, "seed": seeds}).verdict == "holds"
+    assert of_mean.check({"gap": gaps}).verdict == "holds"  # nothing says what a trial is
+
+
+def test_halves_are_of_the_trials_of_the_claim():
+    """Rows of no trial are in all of them."""
+    table = {
+        "part": ["a"] * 5 + ["b"] * 40,
+        "seed": [*range(4), np.nan, *range(40)],
+        "gap": [0.05] * 45,
+    }
+    rows = []
+
+    def measure(e):
+        rows.append((e.rows, int(np.isnan(e["seed"]).sum())))
+        return e["gap"]
+
+    assert claim(measure=measure, where={"part": "a"}).check(table).halves == (40, 40)
+    assert set(rows) == {(5, 1), (3, 1)}
+
+
+def test_halves_on_which_nothing_can_be_measured_say_nothing():
+    def of_all(e):
+        if e.rows < 4:
+            raise ValueError("too few")
+        return e["gap"].mean()
+
+    judged = claim(at_most(0.1, "why"), measure=of_all).check(
+        {"gap": [0.0, 0.3, 0, 0], "seed": range(4)}
+    )
+    assert (judged.verdict, judged.halves) == ("holds", (0, 0))
+
+
+def test_a_verdict_prints_its_interval_or_why_it_has_none():
+    claim = Claim("A1", "Small gaps.", "ours", lambda e: e["gap"], at_most(0.1, "."))
+    gaps = np.full(20, 0.05)
+    assert "95 % interval of the share 0.83 to 1.00" in str(
+        claim.check({"gap": gaps, "seed": np.arange(20)})
+    )
+    assert "no interval: no column 'seed' tells independent trials apart" in str(
+        claim.check({"gap": gaps})
+    )
+
+
+def test_a_verdict_is_a_row_of_a_data_frame_and_of_a_latex_table():
+    pytest.importorskip("pandas")
+    claim = Claim("A_1", "50 % are small.", "ours", lambda e: e["gap"], at_most(0.1, "."))
+    verdict = claim.check({"gap": [0.05, 0.02]})
+    frame = verdict.to_frame()
+    assert len(frame) == 1
+    assert frame["verdict"][0] == verdict.verdict
+    assert verdict.to_latex().startswith(r"A\_1 & 50 \% are small. & 0.05 & at most 0.1 & 2 of 2")

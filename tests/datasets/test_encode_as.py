@@ -75,5 +75,5 @@ def test_arrays_need_no_labels_either(tmp_path):
     np.savez(tmp_path / "bags.npz", X=X[0], groups=[0, 0, 1, 1])
     assert attsvm.datasets.load(tmp_path / "bags.npz", classes=CLASSES).labels.tolist() == [-1, -1]
     np.savez(tmp_path / "bags.npz", X=X[0], groups=[0, 0, 1, 1], y=["good", "fair"])
-    with pytest.raises(attsvm.InputError, match="has the label fair; the model knows bad, good"):
+    with pytest.raises(attsvm.InputError, match="has the label fair; the model knows bad and good"):
         attsvm.datasets.load(tmp_path / "bags.npz", classes=CLASSES)

@@ -14,6 +14,7 @@ from attsvm_papers.runs.gallery import write_experiment, write_index
         (["holds", "not applicable", "not applicable"], "1 of 1 claims hold, 2 not applicable"),
         (["not applicable"], "1 not applicable"),
         (["holds", "not shown"], "1 of 2 claims hold, 1 not shown"),
+        (["holds", "undecided", "fails"], "1 of 2 claims hold, 1 undecided"),
     ],
 )
 def test_claims_that_do_not_apply_are_counted_apart(verdicts, words):
@@ -48,6 +49,13 @@ def test_every_page_has_a_policy_and_nothing_that_steers(tmp_path):
         assert "default-src 'none'" in text.replace("&#39;", "'")
         assert not set(text) & {"\x00", "\x1b", "\x9b", "\u202e"}
         assert "<script" not in text
+
+
+def test_an_undecided_claim_says_how_many_halves_hold(tmp_path):
+    page, index = pages(tmp_path, [{**CLAIM, "verdict": "undecided", "halves": [24, 40]}])
+    assert "24 of 40 halves of the trials hold" in page
+    assert "1 undecided" in page
+    assert "1 claim undecided" in index
 
 
 def test_a_null_stands_beside_its_claim(tmp_path):

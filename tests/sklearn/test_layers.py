@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from attsvm.sklearn.layers import PooledLayer, WitnessLayer
-from attsvm.sklearn.segments import columns, first_largest, outer_sum, products, softmax, sums
+from attsvm.sklearn.segments import (
+    bag_moments,
+    bag_products,
+    columns,
+    first_largest,
+    products,
+    softmax,
+    sums,
+)
 
 OFFSETS = np.array([0, 3, 4, 9])
 
@@ -56,10 +64,11 @@ def test_sums_over_bags_are_those_of_a_loop():
         np.testing.assert_allclose(
             found, np.concatenate([X[p] @ m for p, m in zip(parts, moved, strict=True)])
         )
-        queries = rows(2, 3)[:, :2]
-        known = sum(np.outer(found[p] @ X[p], z) for p, z in zip(parts, queries, strict=True))
-        np.testing.assert_allclose(outer_sum(found, X, queries, offsets), known)
-        np.testing.assert_allclose(outer_sum(found, X, queries[:, :1], offsets), known[:, :1])
+        shares, factors = rows(2), np.random.default_rng(6).normal(size=(3, 4, 2))
+        known = [X[p].T @ shares[p] for p in parts]
+        np.testing.assert_allclose(bag_moments(X, shares, offsets), known)
+        known = np.vstack([X[p] @ factor for p, factor in zip(parts, factors, strict=True)])
+        np.testing.assert_allclose(bag_products(X, factors, offsets), known)
         p, total = softmax(found, offsets)
         np.testing.assert_allclose(total, [np.log(np.exp(found[q]).sum()) for q in parts])
         np.testing.assert_allclose(p, np.exp(found - np.repeat(total, np.diff(offsets))))

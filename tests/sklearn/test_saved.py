@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 import attsvm
 from attsvm.base.files import load_arrays, save_arrays
-from attsvm.sklearn import AttentionSVC, BagFeatures, WitnessSVC, load_model, save_model
+from attsvm.sklearn import AttentionSVC, BagFeatures, WitnessSVC, load_classifier, save_classifier
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_loaded_model_predicts_exactly_as_the_saved_one(
     estimator, kind, options, bags, labels, tmp_path
 ):
     model = estimator(penalty=0.01, random_state=3, **options).fit(bags, labels[kind])
-    again = load_model(save_model(model, tmp_path / "new" / "model"))
+    again = load_classifier(save_classifier(model, tmp_path / "new" / "model"))
     assert type(again) is estimator
     assert again.get_params() == model.get_params()
     assert again.classes_.dtype == model.classes_.dtype
@@ -56,7 +56,7 @@ def test_labels_keep_their_type_and_class_weights_their_labels(kind, bags, label
     weights = dict(zip(classes, (1.0, 2.0), strict=True))
     model = AttentionSVC(heads=0, class_weight=weights, cv=KFold(3), query="mean")
     model.fit(bags, labels[kind])
-    again = load_model(save_model(model, tmp_path))
+    again = load_classifier(save_classifier(model, tmp_path))
     assert again.class_weight == weights
     assert again.cv is None  # a splitter has no part in predictions
     assert again.query == "mean"
@@ -70,14 +70,14 @@ def test_names_of_features_are_checked_after_loading(tmp_path):
     rng = np.random.default_rng(0)
     frames = [pandas.DataFrame(rng.normal(size=(4, 2)), columns=["a", "b"]) for _ in range(20)]
     y = [frame["a"].max() > 1 for frame in frames]
-    again = load_model(save_model(WitnessSVC(penalty=0.01).fit(frames, y), tmp_path))
+    again = load_classifier(save_classifier(WitnessSVC(penalty=0.01).fit(frames, y), tmp_path))
     with pytest.raises(attsvm.InputError, match="same order"):
         again.predict([frame[["b", "a"]] for frame in frames])
 
 
 @pytest.fixture
 def saved(bags, labels, tmp_path):
-    return save_model(WitnessSVC(penalty=0.01).fit(bags, labels["booleans"]), tmp_path)
+    return save_classifier(WitnessSVC(penalty=0.01).fit(bags, labels["booleans"]), tmp_path)
 
 
 def test_numbers_of_another_model_are_refused(saved):
@@ -86,7 +86,7 @@ def test_numbers_of_another_model_are_refused(saved):
     with pytest.raises(
         attsvm.InputError, match=r"is not the file that model\.json was written with"
     ):
-        load_model(saved)
+        load_classifier(saved)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_file_that_somebody_has_changed_is_one_sentence(saved, change, message
     path = saved / "model.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(attsvm.InputError, match=message):
-        load_model(saved)
+        load_classifier(saved)
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
@@ -112,15 +112,15 @@ def test_damaged_and_missing_files_are_one_sentence(saved, name):
     path = saved / name
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(attsvm.InputError, match=name):
-        load_model(saved)
+        load_classifier(saved)
     path.unlink()
     with pytest.raises(attsvm.InputError, match=name):
-        load_model(saved)
+        load_classifier(saved)
 
 
 def test_only_fitted_classifiers_are_saved(bags, labels, tmp_path):
     with pytest.raises(NotFittedError):
-        save_model(WitnessSVC(), tmp_path)
+        save_classifier(WitnessSVC(), tmp_path)
     pipeline = make_pipeline(BagFeatures(), WitnessSVC(penalty=0.01)).fit(bags, labels["booleans"])
     with pytest.raises(attsvm.InputError, match="a Pipeline cannot be saved"):
-        save_model(pipeline, tmp_path)
+        save_classifier(pipeline, tmp_path)

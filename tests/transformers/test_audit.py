@@ -258,6 +258,33 @@ def test_a_head_may_be_wider_than_its_inputs() -> None:
     assert len(s) == 5
 
 
+class Names:
+    """A tokenizer that says which tokens are special."""
+
+    def __init__(self, special: list[int], names: dict[int, str]) -> None:
+        self.all_special_ids, self._names = special, names
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [self._names.get(number, "word") for number in ids]
+
+
+def test_separators_are_special_tokens_of_the_tokenizer_and_punctuation() -> None:
+    """Random selections would be separators as often as these stand where a query sees them."""
+    texts = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12]])
+
+    def chance(tokenizer: Names) -> float:
+        recording = recorded(family("bert"), {"input_ids": texts})
+        layer = recording.name_tokens(tokenizer).layers[0]
+        selections = compute_selections(recording, layer)
+        return float(selections.chance[KINDS.index("special")])
+
+    # at 5 of 8 queries position 4 is neither itself nor a neighbour
+    assert chance(Names([], {})) == 0.0
+    assert chance(Names([9], {})) == pytest.approx(5 / 64)
+    assert chance(Names([], {9: "Ġ,"})) == pytest.approx(5 / 64)
+    assert chance(Names([9], {7: "!"})) == pytest.approx(10 / 64)
+
+
 def test_refusals() -> None:
     recording = recorded(family("bert"), "bert")
     found = audit(recording, norms=())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from attsvm import InputError
 from attsvm.transformers import Recording, capture
+from attsvm.transformers.head_inputs import HeadInputs
 
-from .families import eager_attentions, inputs, tiny, transformers
+from .families import HEADS, eager_attentions, inputs, tiny, transformers
 
 OFTEN = [
     "gpt2",
@@ -212,9 +215,14 @@ def unpadded(matrix: torch.Tensor, mask: torch.Tensor | None, cross: bool) -> to
 
 
 def check_against_eager(model: nn.Module, batch: dict[str, torch.Tensor]) -> Recording:
-    """Weights to 1e-5, and every selection where the two largest weights differ by more."""
+    """Weights to 1e-5, and every selection where the two largest weights differ by more; outputs
+    inside the block are those outside.
+    """
+    with torch.no_grad():
+        plain = model(**batch)
     with torch.no_grad(), capture(model) as recording:
-        model(**batch)
+        output = model(**batch)
+    assert torch.equal(output.to_tuple()[0], plain.to_tuple()[0])
     matrices = eager_attentions(model, batch)
     assert len(recording.layers) == len(matrices) > 0
     masks = batch.get("attention_mask", [None] * len(matrices[0]))
@@ -233,7 +241,6 @@ def check_family(family: str) -> None:
     model = tiny(family)
     if family == "falcon":  # its two implementations differ under ALiBi
         model.set_attn_implementation("eager")
-        model.config._attn_implementation = "eager"
     check_against_eager(model, inputs(model))
 
 
@@ -256,6 +263,36 @@ def test_families_without_products_of_all_queries_and_keys_are_refused(family: s
     with pytest.raises(InputError, match=told) as error, torch.no_grad(), capture(model):
         model(**batch)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_each_implementation_of_falcon_computes_what_it_computes(implementation: str) -> None:
+    """They differ under ALiBi, and a recording does not change from one to the other."""
+    model = tiny("falcon")
+    model.set_attn_implementation(implementation)
+    batch = inputs(model)
+    with torch.no_grad():
+        plain = model(**batch).last_hidden_state
+        with capture(model) as recording:
+            output = model(**batch).last_hidden_state
+    assert torch.equal(output, plain)
+    assert len(recording.layers) == 2
+
+
+@pytest.mark.parametrize("family", ["opt", "gpt_bigcode"])
+def test_scaled_and_shared_projections_are_linear_maps(family: str) -> None:
+    """OPT scales its queries, and the heads of GPT-BigCode share one set of keys."""
+    model = tiny(family)
+    with torch.no_grad(), capture(model) as recording:
+        model(**inputs(model))
+    for layer, h in itertools.product(recording.layers.values(), range(HEADS)):
+        head = HeadInputs(layer, h)
+        assert layer.projection is not None
+        for text, logits in zip(layer.texts, head.logits(head.weights()), strict=True):
+            expected = np.where(text.visible, text.logits()[h].double().numpy(), 0.0)
+            gap = np.where(text.visible, logits, np.nan) - expected
+            # a bias of keys moves a row as a whole
+            assert (np.nanmax(gap, axis=1) - np.nanmin(gap, axis=1)).max() < 1e-4
 
 
 def test_layers_have_the_numbers_of_their_blocks() -> None:

@@ -68,9 +68,9 @@ def test_an_interrupted_probe_repeats_no_head_and_runs_no_finished_model(
     loaded: list[str] = []
     plain = transformers.AutoModel.from_pretrained
 
-    def load(name: str) -> Any:
+    def load(name: str, **options: Any) -> Any:
         loaded.append(Path(name).name)
-        return plain(name)
+        return plain(name, **options)
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", load)
     out, killed = tmp_path / "out", tmp_path / "killed"

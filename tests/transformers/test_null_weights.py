@@ -8,7 +8,7 @@ import torch
 
 from attsvm.transformers import audit
 from attsvm.transformers.head_inputs import HeadInputs
-from attsvm.transformers.null_weights import equally_sure_queries, null_variant, reflection
+from attsvm.transformers.null_weights import equally_sure_queries, null_factors, reflection
 
 from .conftest import Attention, family, recorded
 
@@ -34,7 +34,8 @@ def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() ->
 def test_other_weights_have_the_same_singular_values(null) -> None:
     rng = np.random.default_rng(0)
     U, s, Vt = np.linalg.svd(rng.normal(size=(8, 9)), full_matrices=False)
-    W = null_variant((U[:, :4], s[:4], Vt[:4]), null, rng)
+    left, right = null_factors((U[:, :4], s[:4], Vt[:4]), null, rng)
+    W = left @ right
     np.testing.assert_allclose(np.linalg.svd(W, compute_uv=False)[:4], s[:4], rtol=1e-10)
     inside = U[:, :4].T @ W @ Vt[:4].T
     assert np.allclose(np.linalg.norm(inside), np.linalg.norm(W)) == (null != "random")

@@ -1,6 +1,6 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
-from attsvm.attention.attention import Attention, FactoredAttention
+from attsvm.attention.attention import Attention, FactoredAttention, ScaledAttention
 from attsvm.attention.decision_heads import LambdaHead, LinearHead, MLPHead, VectorHead
 from attsvm.attention.embeddings import WordEmbeddings
 from attsvm.attention.losses import Exponential, FunctionLoss, Linear, Logistic, LogScale, Loss
@@ -20,6 +20,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "MLPHead",
+    "ScaledAttention",
     "Selection",
     "Sequences",
     "VectorHead",

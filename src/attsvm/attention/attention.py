@@ -36,7 +36,8 @@ from attsvm.attention.sequences import (
 )
 from attsvm.attention.softmax import Selection, attend, query_logits, select
 from attsvm.base.errors import InputError
-from attsvm.datasets.attention_data import AttentionData
+from attsvm.base.printable import kind
+from attsvm.datasets.attention_data import AttentionData, floats
 
 Losses = Loss | str | Callable[[Tensor], Tensor] | TargetLoss
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -49,7 +50,8 @@ class Attention(nn.Module):
 
     Keys :math:`K_i` and values :math:`V_i` are the tokens :math:`X_i` unless they are given. There
     is no :math:`1/\sqrt d` in the logits. Build it with :meth:`cross` or :meth:`prompt`; the
-    subclass :class:`~attsvm.attention.FactoredAttention` has factors, :math:`W=KQ^\top`.
+    subclass :class:`~attsvm.attention.FactoredAttention` has factors, :math:`W=KQ^\top`, and
+    :class:`~attsvm.attention.ScaledAttention` temperatures.
 
     A subclass keeps its class: its constructors make ``cls(weights, head=, runs=, objective=,
     penalty=, inputs=, similarity=)``. What it overrides (``forward``, ``outputs``, ``logits``,
@@ -125,6 +127,7 @@ class Attention(nn.Module):
         values: Features | None = None,
         similarity: Similarity | None = None,
         targets: ArrayLike | None = None,
+        temperature: ArrayLike | Literal["query"] | None = None,
     ) -> Self:
         r"""Cross-attention: the queries of the data ask. Only shapes of ``data`` are read; it is
         passed again to every method.
@@ -170,6 +173,9 @@ class Attention(nn.Module):
                 left out. Parameters of a module are trained when the optimizer has them.
             targets: ``([runs,] n)`` or ``([runs,] n, C)``, with which the values are compared;
                 numbers of classes for ``"cross_entropy"``. Labels of ``data`` then play no part.
+            temperature: features ``([runs,] n, f)`` of the queries, or ``"query"`` for the queries
+                themselves: the model is a :class:`~attsvm.attention.ScaledAttention`, which trains
+                a temperature of each query. Its ``init`` is that of ``W``.
 
         Raises:
             InputError: shapes that do not match, more than one leading axis, values that are not
@@ -177,7 +183,9 @@ class Attention(nn.Module):
                 ``init``, a loss that torch cannot differentiate, a head that is not float64, a
                 subclass whose parameters are of another form.
         """
-        form: Any = _class_for(cls, parameterization, inner is not None or stacked)
+        form: Any = _class_for(
+            cls, parameterization, inner is not None or stacked, temperature is not None
+        )
         lead = run_axis(data, runs)
         has_targets = targets is not None
         inputs = Inputs(
@@ -200,6 +208,11 @@ class Attention(nn.Module):
         if similarity is not None:
             common["similarity"] = similarity
         d_k, d_z = inputs.dimensions(data)
+        if temperature is not None:
+            common["features"] = _temperature_features(temperature, data, lead)
+            width = data.d_z if common["features"] is None else common["features"].shape[-1]
+            weights = starts({"W": (d_k, d_z)}, lead, init)
+            return form({**weights, **starts({"log_scale": (width, 1)}, lead, None)}, **common)
         if form.parameterization == "W":
             return form(starts({"W": (d_k, d_z)}, lead, init), **common)
         weights = starts(factor_shapes(d_k, d_z, inner, init), lead, init)
@@ -536,8 +549,96 @@ class FactoredAttention(Attention):
         return linear_loss(moved, readout, has_intercept, sequences, self.objective, scale)
 
 
+class ScaledAttention(Attention):
+    r"""Attention with a trained temperature of each query: logits
+    :math:`a_i=e^{\phi_i^\top u}\,K_iWz_i`.
+
+    With features :math:`\phi_i` of the query's own, such as the rows of ``numpy.eye(n)``, every
+    query has a temperature :math:`e^{-u_i}` of its own; with ``temperature="query"`` it is a
+    log-linear function of the query. It starts at 1.
+
+    Attributes:
+        log_scale: parameter u, ``([runs,] f, 1)``.
+        features: ``([runs,] n, f)``, or None where they are the queries.
+
+    Source: Zhang et al., *Selective Attention* (2024), where the temperature is a small network.
+
+    >>> import numpy as np
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.attention import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head, temperature=np.eye(6))
+    >>> type(model).__name__, [tuple(weight.shape) for weight in model.weights.values()]
+    ('ScaledAttention', [(10, 10), (6, 1)])
+    """
+
+    log_scale: nn.Parameter
+    features: Tensor | None
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        *arguments: Any,
+        features: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(weights, *arguments, **options)
+        self.register_buffer("features", features)
+
+    def query_scales(self, queries: Tensor) -> Tensor:
+        r"""``(..., n, 1)``: :math:`e^{\phi_i^\top u}`, one over the temperature of each query."""
+        features = queries if self.features is None else self.features
+        return torch.exp(features @ self.log_scale)
+
+    def moved(self, queries: Tensor) -> Tensor:
+        r"""``(..., n, d_k)``: :math:`e^{\phi_i^\top u}Wz_i` row by row."""
+        return self.query_scales(queries) * super().moved(queries)
+
+    def require(self, data: AttentionData) -> None:
+        """Refuse data that is not for this model.
+
+        Raises:
+            InputError: what :meth:`Attention.require` refuses, and another number of queries than
+                there are features.
+        """
+        super().require(data)
+        count = data.queries.shape[-2]
+        if self.features is not None and self.features.shape[-2] != count:
+            raise InputError(
+                f"the model has features of {self.features.shape[-2]} queries but the data has"
+                f" {count}; give temperature='query' for a temperature that other queries have too"
+            )
+
+    def _linear_loss(
+        self, sequences: Sequences, readout: Tensor, has_intercept: bool, scale: LogScale | None
+    ) -> Tensor:
+        """The loss of a linear head; the queries pass through W and their temperatures."""
+        moved = self.moved(sequences.queries)
+        return linear_loss(moved, readout, has_intercept, sequences, self.objective, scale)
+
+
+def _temperature_features(
+    temperature: ArrayLike | str, data: AttentionData, lead: tuple[int, ...]
+) -> Tensor | None:
+    """The features of the queries, None where they are the queries.
+
+    Raises:
+        InputError: another word than ``query``, or features of another number of queries or runs.
+    """
+    if isinstance(temperature, str) and temperature == "query":
+        return None
+    n = data.queries.shape[-2]
+    features = None if isinstance(temperature, str) else floats("temperature", temperature)
+    if features is None or features.shape[:-1] not in ((n,), (*lead, n)):
+        raise InputError(
+            f"temperature is {kind(temperature)}; give 'query', or features of {n} queries, one row"
+            " each"
+        )
+    return torch.from_numpy(features)
+
+
 def _class_for(
-    requested: type[Attention], parameterization: str, of_factors: bool
+    requested: type[Attention], parameterization: str, of_factors: bool, is_scaled: bool
 ) -> type[Attention]:
     """The class of a model with these parameters whose constructor was called on ``requested``.
 
@@ -555,13 +656,21 @@ def _class_for(
         raise InputError(
             "inner and stacked belong to factors; pass parameterization='KQ' with them"
         )
+    if is_scaled:
+        if parameterization != "W":
+            raise InputError("temperatures belong to W; leave out parameterization='KQ'")
+        forms["W"] = ScaledAttention
     if requested is Attention:
         return forms[parameterization]
-    of_class = form_of(requested).parameterization
-    if of_class == parameterization:
+    form = form_of(requested)
+    if form is forms[parameterization]:
         return requested
+    instead = (
+        "pass temperature"
+        if form is ScaledAttention
+        else f"pass parameterization={form.parameterization!r}"
+    )
     raise InputError(
         f"{requested.__name__} is no {forms[parameterization].__name__}, which these arguments"
-        f" make; pass parameterization={of_class!r}, or make it a subclass of"
-        f" {forms[parameterization].__name__}"
+        f" make; {instead}, or make it a subclass of {forms[parameterization].__name__}"
     )

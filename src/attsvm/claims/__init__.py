@@ -2,7 +2,7 @@
 
 A claim is a statement with a source, the assumptions it needs, a measured quantity, and a threshold
 with its reason. Checked against evidence, and against that of a broken variant, its null, it gives
-a verdict: ``holds``, ``fails``, ``not shown`` or ``not applicable``.
+a verdict: ``holds``, ``fails``, ``undecided``, ``not shown`` or ``not applicable``.
 """
 
 from attsvm.claims.claim import (

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.base.errors import InputError
+from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.presentation import html_cell
+from attsvm.claims.halves import FEW, half_samples
 from attsvm.claims.intervals import interval, share_interval
 
 
@@ -328,7 +331,7 @@ def true(because: str, share: float = 1.0) -> Expectation:
 
 
 Source = Literal["paper", "authors' code", "recalled", "ours"]
-Outcome = Literal["holds", "fails", "not shown", "not applicable"]
+Outcome = Literal["holds", "fails", "undecided", "not shown", "not applicable"]
 Failure = Literal["", "ours is stronger", "scale", "refuted", "not reproduced"]
 """What a failing verdict says of the statement: it asks for more than the theorem beside it; it
 lacks steps, sizes or trials; it is a hypothesis of this project that the evidence refutes; or none
@@ -367,8 +370,10 @@ class Verdict:
 
     Attributes:
         claim: the claim.
-        verdict: ``holds``, ``fails``, ``not applicable``, or ``not shown`` where the claim holds
-            and its null does as well, so that the measurement says nothing for it.
+        verdict: ``holds``, ``fails``, ``not applicable``; ``undecided`` where more than a tenth of
+            the random halves of the trials have the other outcome, or one trial stands for a share;
+            or ``not shown`` where the claim holds and its null does as well, so that the
+            measurement says nothing for it.
         measured: the value that decides (the worst one, or with a share below one the last that
             must pass); NaN when not applicable.
         passed: number of values that pass.
@@ -384,6 +389,8 @@ class Verdict:
             (Clopper, Pearson) of the share that passes.
         null: the verdict on the claim's null, ``holds`` or ``fails``; None without one.
         explanation: why it fails, where that is known; empty for the others.
+        halves: how many of the random halves of the trials hold, and how many could be judged;
+            None where there are no trials.
 
     Example:
         >>> from attsvm.claims import Claim, at_most
@@ -407,10 +414,13 @@ class Verdict:
     null: Verdict | None = None
     explanation: str = ""
     parts: Mapping[str, float] = field(default_factory=dict)
+    halves: tuple[int, int] | None = None
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """The parts that fail; empty for a claim that is measured as a whole."""
+        """The parts that fail; empty for a claim that is measured as a whole, or does not fail."""
+        if self.verdict != "fails":
+            return ()
         return tuple(k for k, worst in self.parts.items() if not self.claim.expect.passes(worst))
 
     @property
@@ -443,6 +453,7 @@ class Verdict:
             "interval": None if self.interval is None else list(self.interval),
             "trials": self.trials,
             "share": None if self.share is None else list(self.share),
+            "halves": None if self.halves is None else list(self.halves),
             "null": None if self.null is None else self.null._as_null(),
             "unmet": list(self.unmet),
             "failure": self.failure,
@@ -470,13 +481,87 @@ class Verdict:
                 f" {self.claim.statement}"
             )
         counts = "" if self.counted == 1 else f", {self.passed} of {self.counted} instances pass"
+        if self.verdict == "undecided" and self.halves is not None:
+            counts += ", {} of {} halves of the trials hold".format(*self.halves)
         null = "" if self.null is None else f"; null: {self.null.measured:.4g}"
         kind = f" ({self.failure})" if self.failure else ""
         where = "".join(f"; {name}: {self.parts[name]:.4g}" for name in self.failing)
         return (
             f"{self.claim.id} {self.verdict}{kind}{where}: measured {self.measured:.4g}, expected"
-            f" {self.claim.expect}{counts}{null}. {self.claim.statement}"
+            f" {self.claim.expect}{counts}{self._interval_in_words()}{null}. {self.claim.statement}"
         )
+
+    def _interval_in_words(self) -> str:
+        """The confidence interval of the mean or of the share that passes, or why there is none."""
+        if self.interval is not None:
+            return ", 95 % interval of the mean {:.4g} to {:.4g}".format(*self.interval)
+        if self.share is not None:
+            return ", 95 % interval of the share {:.2f} to {:.2f}".format(*self.share)
+        if self.counted > 1 and self.trials is None:
+            return f" (no interval: no column {self.claim.trials!r} tells independent trials apart)"
+        return ""
+
+    def to_frame(self) -> Any:
+        """A data frame of one row, with the columns of :meth:`to_json`; ``pandas.concat`` joins
+        those of several claims.
+
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise UnavailableError(
+                "a data frame needs the package pandas; install it with: pip install pandas"
+                " (to_json() returns the same values without it)"
+            ) from None
+        return pandas.DataFrame([self.to_json()])
+
+    def to_latex(self) -> str:
+        r"""A row of a LaTeX table: identifier, statement, measured, expected, how many of how many
+        pass, verdict.
+
+        Example:
+            >>> from attsvm.claims import Claim, at_most
+            >>> claim = Claim("A1", "Small gaps.", "ours", lambda e: e["gap"], at_most(0.1, "."))
+            >>> print(claim.check({"gap": [0.05, 0.02]}).to_latex())
+            A1 & Small gaps. & 0.05 & at most 0.1 & 2 of 2 & holds \\
+        """
+        columns = (
+            self.claim.id,
+            self.claim.statement,
+            f"{self.measured:.4g}",
+            str(self.claim.expect),
+            f"{self.passed} of {self.counted}",
+            self.verdict,
+        )
+        return " & ".join(_LATEX.sub(r"\\\g<0>", column) for column in columns) + r" \\"
+
+
+_LATEX = re.compile(r"[&%$#_{}]")
+"""Characters that LaTeX takes for commands."""
+
+
+class _Counted(NamedTuple):
+    """What a claim measures on some rows.
+
+    Attributes:
+        table: the rows that it speaks of.
+        values: numbers ``(instances,)``.
+        names: of each the name of its part, empty where there are none.
+        applies: ``(instances,)``, whether it counts.
+        unmet: the assumptions that no instance meets; nothing was measured where there is one.
+    """
+
+    table: Evidence
+    values: NDArray[np.float64]
+    names: NDArray[np.str_]
+    applies: NDArray[np.bool_]
+    unmet: tuple[str, ...]
+
+    @classmethod
+    def nothing(cls, table: Evidence, *unmet: str) -> _Counted:
+        return cls(table, np.empty(0), np.empty(0, str), np.empty(0, bool), unmet)
 
 
 @dataclass(frozen=True)
@@ -518,8 +603,8 @@ class Claim:
         ...     null=Null("another trial's solution", lambda e: Evidence({"gap": e["other"]})),
         ... )
         >>> print(claim.check({"gap": [0.05, 0.02], "other": [0.7, 0.9]}))
-        A1 holds: measured 0.05, expected at most 0.1, 2 of 2 instances pass; null: 0.9. Training
-        meets its own solution.
+        A1 holds: measured 0.05, expected at most 0.1, 2 of 2 instances pass (no interval: no column
+        'seed' tells independent trials apart); null: 0.9. Training meets its own solution.
     """
 
     id: str
@@ -560,9 +645,52 @@ class Claim:
         """
         every_row = Evidence.of(evidence)
         every_row.used.clear()
+        counted = self._count(every_row)
+        columns = tuple(sorted(counted.table.used))
+        if counted.unmet:
+            return Verdict(self, "not applicable", math.nan, 0, 0, counted.unmet, columns)
+        values, applies = counted.values[counted.applies], counted.applies
+        passes = self.expect.passes(values)
+        values_by_name = _values_by_name(values, counted.names[applies])
+        decisive = {
+            name: self.expect.worst(named_values) for name, named_values in values_by_name.items()
+        }
+        outcome: Outcome = "holds" if all(map(self._holds, values_by_name.values())) else "fails"
+        trials, why = self._trials(counted.table, applies), self.explanation
+        is_shares = trials is not None and passes.size >= trials
+        halves = self._halves(every_row, counted.table)
+        if self._is_undecided(outcome, halves, trials, is_shares):
+            outcome = "undecided"
+        verdict = Verdict(
+            self,
+            outcome,
+            self.expect.of(1.0).worst([*decisive.values()]),
+            int(passes.sum()),
+            values.size,
+            (),
+            columns,
+            _interval(values) if self.interval else None,
+            trials,
+            _share_interval(passes, trials),
+            explanation=""
+            if outcome != "fails"
+            else why
+            if isinstance(why, str)
+            else why(counted.table),
+            parts=decisive if (counted.names != "").any() else {},
+            halves=halves,
+        )
+        return verdict if self.null is None else self._beside_its_null(verdict, every_row, applies)
+
+    def _count(self, every_row: Evidence) -> _Counted:
+        """The measured numbers, and which of them count.
+
+        Raises:
+            InputError: an assumption speaks of another number of instances than the measurement.
+        """
         if not every_row._where(self.where).any():
-            words = (f"{name} = {value}" for name, value in self.where.items())
-            return self._not_applicable(every_row, ", ".join(words))
+            where = ", ".join(f"{name} = {value}" for name, value in self.where.items())
+            return _Counted.nothing(every_row, where)
         table = self._rows(every_row)
         conditions = {
             name: np.asarray(condition(table), dtype=bool)
@@ -570,7 +698,7 @@ class Claim:
         }
         nowhere = [name for name, met in conditions.items() if not met.any()]
         if nowhere:  # nothing to measure, and perhaps nothing that could be
-            return self._not_applicable(table, *nowhere)
+            return _Counted.nothing(table, *nowhere)
         values, names = self._values(table)
         applies = np.ones(values.shape, dtype=bool)
         for name, met in conditions.items():
@@ -580,40 +708,65 @@ class Claim:
                     f" measurement of {values.shape}"
                 )
             applies &= met
-        columns = tuple(sorted(table.used))
         if not applies.any():
-            return self._not_applicable(table, *(self.assumes or ("any part",)))
-        counted = values[applies]
-        passes = self.expect.passes(counted)
-        values_by_name = _values_by_name(counted, names[applies])
-        decisive = {
-            name: self.expect.worst(named_values) for name, named_values in values_by_name.items()
-        }
-        outcome: Outcome = "holds" if all(map(self._holds, values_by_name.values())) else "fails"
-        trials, why = self._trials(table, applies), self.explanation
-        verdict = Verdict(
-            self,
-            outcome,
-            self.expect.of(1.0).worst([*decisive.values()]),
-            int(passes.sum()),
-            counted.size,
-            (),
-            columns,
-            _interval(counted) if self.interval else None,
-            trials,
-            _share_interval(passes, trials),
-            explanation="" if outcome != "fails" else why if isinstance(why, str) else why(table),
-            parts=decisive if (names != "").any() else {},
-        )
-        return verdict if self.null is None else self._beside_its_null(verdict, every_row, applies)
+            return _Counted.nothing(table, *(self.assumes or ("any part",)))
+        return _Counted(table, values, names, applies, ())
+
+    def _halves(self, every_row: Evidence, table: Evidence) -> tuple[int, int] | None:
+        """How many random halves of the trials hold, and how many could be judged."""
+        trial = self._trial_numbers(every_row, table)
+        if trial is None or trial.max(initial=-1) < 1:
+            return None
+        holding = judged = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of all trials were shown
+            for mask in half_samples(trial):
+                try:
+                    counted = self._count(every_row.take(mask))
+                except Exception:  # with fewer trials there may be nothing to measure
+                    continue
+                if not counted.unmet:
+                    values = _values_by_name(
+                        counted.values[counted.applies], counted.names[counted.applies]
+                    )
+                    holding += all(map(self._holds, values.values()))
+                    judged += 1
+        return holding, judged
+
+    def _is_undecided(
+        self,
+        outcome: Outcome,
+        halves: tuple[int, int] | None,
+        trials: int | None,
+        is_shares: bool,
+    ) -> bool:
+        """Whether the trials are too few for the outcome, or too divided."""
+        if self.expect.share == 1.0 and is_shares and outcome == "fails":
+            return False  # one counterexample is enough
+        if self.expect.share < 1.0 and trials == 1:
+            return True
+        holding, judged = halves or (0, 0)
+        other = judged - holding if outcome == "holds" else holding
+        return other > FEW * judged
+
+    def _trial_numbers(self, every_row: Evidence, table: Evidence) -> NDArray[np.int64] | None:
+        """The number of the trial of every row, -1 for rows of no trial of ``table``; None without
+        the columns that tell them apart.
+        """
+        names = self.trials.split()
+        if not names or not all(name in every_row for name in names):
+            return None
+        keys = np.stack([every_row._columns[name].astype(str) for name in names], axis=1)
+        in_table = every_row._where(self.where) & ~np.isin(keys, ("nan", "")).any(axis=1)
+        distinct, number = np.unique(keys, axis=0, return_inverse=True)
+        is_trial = np.zeros(len(distinct), dtype=bool)
+        is_trial[number.ravel()[in_table]] = True
+        numbers: NDArray[np.int64] = np.where(is_trial, np.cumsum(is_trial) - 1, -1)[number.ravel()]
+        return numbers
 
     def _rows(self, evidence: Evidence) -> Evidence:
         """The rows that the claim speaks of."""
         return evidence.where(**self.where) if self.where else evidence
-
-    def _not_applicable(self, table: Evidence, *unmet: str) -> Verdict:
-        columns = tuple(sorted(table.used))
-        return Verdict(self, "not applicable", math.nan, 0, 0, unmet, columns)
 
     def _beside_its_null(
         self, verdict: Verdict, evidence: Evidence, applies: NDArray[np.bool_]

@@ -62,9 +62,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("text data")
     group.add_argument("--text", metavar="COLUMN", help="column that holds the text")
-    group.add_argument(
-        "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
-    )
+    group.add_argument("--label", metavar="COLUMN", help="column that holds the label")
     group.add_argument(
         "--id", metavar="COLUMN", help="column that identifies a row in predictions.csv"
     )
@@ -76,7 +74,10 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--positive",
         metavar="LABEL",
-        help="label of the positive class (default: the one that sorts last)",
+        help=(
+            "label of the positive class (default: of two the one that sorts last); of more, the"
+            " class that the theory tells from the others (default: the largest)"
+        ),
     )
     group.add_argument(
         "--delimiter",
@@ -158,7 +159,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_new_rows(parser: argparse.ArgumentParser) -> None:
-    """What new rows may have otherwise than those of a fit."""
+    """Columns and encoding of new rows, where they differ from those of a fit."""
     group = parser.add_argument_group("text data, where it differs from that of the fit")
     for name in ("text", "label", "id"):
         group.add_argument(
@@ -193,9 +194,10 @@ def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def add_device(parser: Any) -> None:
+def add_device(parser: Any, dtype: str = "float32") -> None:
     """``--device`` and ``--dtype`` of a pretrained model, None where the user leaves them out; what
-    they name is checked by :func:`attsvm.datasets.devices.check_device`.
+    they name is checked by :func:`attsvm.datasets.devices.check_device`. ``dtype`` says what the
+    default is.
     """
     parser.add_argument(
         "--device",
@@ -205,7 +207,7 @@ def add_device(parser: Any) -> None:
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="floating-point type in which it runs (default float32)",
+        help=f"floating-point type in which it runs (default {dtype})",
     )
 
 

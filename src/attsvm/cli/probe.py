@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_output, positive_int, seed, share
+from attsvm.cli.arguments import add_device, add_output, positive_int, seed, share
 from attsvm.cli.output import show, show_json, tell
 
 _NUMBERS = {
@@ -62,6 +62,12 @@ def add_parser(commands: Any) -> None:
         metavar="FOLDER",
         help="a folder of pictures, for models of images; their tokens are patches",
     )
+    add_device(parser, "that of the saved weights")
+    parser.add_argument(
+        "--device-map",
+        choices=("auto", "balanced", "balanced_low_0", "sequential"),
+        help="spread a large model over several devices, by accelerate",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/probe-NAME")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     parser.add_argument(
@@ -107,6 +113,9 @@ def run(options: argparse.Namespace) -> int:
         models=tuple(options.models),
         text=options.text,
         images=options.images,
+        device=options.device,
+        dtype=options.dtype,
+        device_map=options.device_map,
         norms=() if options.statistics else tuple(options.norm or ("fro",)),
         nulls=tuple(options.null or ("heads", "permuted")),
         **{name: getattr(options, name) for name in _NUMBERS},

@@ -16,6 +16,7 @@ from attsvm.base.files import digest, load_arrays, opened
 from attsvm.base.printable import name_of
 from attsvm.datasets.attention_data import AttentionData, IntArray
 from attsvm.datasets.bags import as_bags, bag_labels
+from attsvm.datasets.readers import known_positions
 from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 
@@ -48,7 +49,7 @@ def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
     if classes is not None and "y" not in arrays:
         return _unlabelled(path, arrays, classes)
     labels, positions = np.unique(arrays.get("y", np.zeros(0)), return_inverse=True)
-    has_labels = "y" in arrays and arrays["y"].ndim == 1 and not _missing_labels(arrays["y"])
+    has_labels = "y" in arrays and arrays["y"].ndim == 1 and not _no_labels(arrays["y"])
     has_classes = has_labels and (len(labels) > 1 or classes is not None)
     if has_classes:
         arrays["y"] = np.where(positions % 2 == 1, 1.0, -1.0)  # of any classes: to be checked alike
@@ -70,7 +71,7 @@ def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
         return dataset
     names = class_names(labels)
     if classes is not None:
-        at = _known_positions(np.array(names)[positions], classes, data.n, path)
+        at = known_positions([names[k] for k in positions], path, classes)
         return replace(dataset, labels=at, class_names=tuple(classes))
     return replace(dataset, labels=positions, class_names=names)
 
@@ -119,28 +120,14 @@ def _written(labels: NDArray[Any]) -> NDArray[Any]:
     return np.array(class_names(classes))[positions]
 
 
-def _missing_labels(y: NDArray[Any]) -> bool:
-    return bool(y.dtype.kind == "f" and not np.isfinite(y).all())
+def _no_labels(y: NDArray[Any]) -> bool:
+    """Whether values are of a kind that names no class, or one of them is missing."""
+    return y.dtype.kind not in "biufUS" or bool(y.dtype.kind == "f" and np.isnan(y).any())
 
 
 def _nothing(train: IntArray) -> Learned:
-    """What vectors teach that need no encoding."""
+    """Nothing is learned for vectors that need no encoding."""
     return {}
-
-
-def _known_positions(
-    labels: NDArray[Any] | None, classes: Sequence[str], n: int, path: Path
-) -> IntArray:
-    """Labels as positions among known classes; -1 where there are none."""
-    if labels is None:
-        return np.full(n, -1)
-    position = {name: k for k, name in enumerate(classes)}
-    unknown = [str(label) for label in labels.tolist() if str(label) not in position]
-    if unknown:
-        raise InputError(
-            f"{path} has the label {unknown[0]}; the model knows {', '.join(classes[:5])}"
-        )
-    return np.array([position[str(label)] for label in labels.tolist()])
 
 
 def array_view(positions: IntArray) -> View:
@@ -190,8 +177,8 @@ def _grouped(path: Path, known: Sequence[str] | None) -> Dataset:
             raise InputError(f"{path}: y holds one class, {classes[0]}; give bags of two or more")
         known = class_names(classes)
     else:
-        written = None if labels is None else _written(labels)
-        positions = _known_positions(written, known, bags.n, path)
+        written = [""] * bags.n if labels is None else _written(labels).tolist()
+        positions = known_positions([str(label) for label in written], path, known)
     names = tuple(known)
 
     def encode(learned: Learned) -> Encoded:

@@ -25,7 +25,7 @@ from attsvm.datasets.attention_data import (
     axes,
     given_away,
 )
-from attsvm.datasets.rows import ListedRows, RowReader, is_stored, tables_of
+from attsvm.datasets.rows import ListedRows, RowReader, is_stored, pieces, tables_of
 
 Names = NDArray[Any]
 """``(n,)`` or ``(d,)`` names of bags, of groups or of features."""
@@ -119,12 +119,13 @@ class Bags:
         return (self[i] for i in range(self.n))
 
     def blocks(self) -> Iterator[tuple[IntArray, Bags]]:
-        """Positions of a few bags, and these bags with instances in memory and float64; all bags in
-        turn, each of them once.
+        """Positions of a few bags, and these bags with instances in memory and float64, those of a
+        very long bag as :class:`~attsvm.datasets.rows.LongRows`; all bags in turn, each once.
         """
         for block in RowReader(self.rows, self.offsets, np.float64).blocks():
             bags, rows = block.bags, slice(*self.offsets[[block.bags[0], block.bags[-1] + 1]])
-            check_finite(block.rows, self.offsets, rows.start)
+            for start, read in pieces(block.rows):
+                check_finite(read, self.offsets, rows.start + start)
             yield (
                 bags,
                 replace(
@@ -512,7 +513,9 @@ def _checked(
     tables = rows.tables if isinstance(rows, ListedRows) else [rows]
     if all(isinstance(table, np.ndarray) for table in tables):  # those on disk as they are read
         for block in RowReader(rows, offsets, rows.dtype).blocks():
-            check_finite(block.rows, offsets, int(offsets[block.bags[0]]))
+            begin = int(offsets[block.bags[0]])
+            for start, read in pieces(block.rows):
+                check_finite(read, offsets, begin + start)
     source = np.arange(rows.shape[0]) if source is None else source
     return Bags(rows, offsets, labels, source, None, names, None, feature_names)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,6 +15,7 @@ from attsvm.datasets.attention_data import (
     IntArray,
     real_array,
 )
+from attsvm.datasets.rows import LongRows, bag_sums
 
 
 def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
@@ -40,19 +43,21 @@ def table_queries(rows: FloatArray, offsets: IntArray, kind: str) -> FloatArray:
     if kind == "constant":
         return np.ones((n, 1))
     if kind == "first":
-        return rows[offsets[:-1]]
+        return np.asarray(rows[offsets[:-1]])
     if kind == "mean":
         lengths = np.diff(offsets)[:, None]
-        mean = np.add.reduceat(_ordinary(rows, offsets), offsets[:-1], axis=0) / lengths
+        mean = bag_sums(_ordinary(rows, offsets), offsets) / lengths
         length = np.linalg.norm(mean, axis=1, keepdims=True)
         return np.hstack([np.ones((n, 1)), mean / np.where(length > 0, length, 1.0)]) / np.sqrt(2.0)
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
 
 
-def _ordinary(rows: FloatArray, offsets: IntArray, largest: int = 500) -> FloatArray:
+def _ordinary(rows: Any, offsets: IntArray, largest: int = 500) -> Any:
     """Bags whose numbers lie near the ends of float64, scaled by a power of two so that sums and
     squares are numbers; all others, of binary exponents up to ``largest``, as they are.
     """
+    if isinstance(rows, LongRows):
+        return rows
     _, exponent = np.frexp(np.maximum.reduceat(np.abs(rows).max(axis=1), offsets[:-1]))
     far = np.abs(exponent) > largest
     if not far.any():

@@ -146,12 +146,12 @@ class Block:
 
     Attributes:
         bags: positions of the bags.
-        rows: ``(R, d)``.
+        rows: ``(R, d)``; of very long bags :class:`LongRows`.
         cuts: ``(bags + 1,)``: where the rows of each bag begin among ``rows``.
     """
 
     bags: IntArray
-    rows: NDArray[Any]
+    rows: Any
     cuts: IntArray
 
 
@@ -162,7 +162,8 @@ class RowReader:
         rows: ``(N, d)``: an array, :class:`ListedRows` or a table on disk.
         offsets: ``(n + 1,)``: where each bag begins.
         dtype: that blocks have.
-        size: most rows of a block of several bags.
+        size: most rows of a block of several bags. Of more than four times as many rows a product
+            is made by pieces.
     """
 
     def __init__(
@@ -182,26 +183,32 @@ class RowReader:
             yield Block(bags, rows, cuts)
             first = last
 
-    def take(self, bags: IntArray) -> tuple[NDArray[Any], IntArray]:
+    def take(self, bags: IntArray) -> tuple[Any, IntArray]:
         """The rows of these bags and where each bag begins among them; a view where the bags are
         neighbours in an array of the wanted type.
         """
-        lengths = self.offsets[bags + 1] - self.offsets[bags]
-        cuts = np.concatenate([[0], np.cumsum(lengths)])
-        if len(bags) == 1 or (np.diff(bags) == 1).all():
-            return self.between(int(self.offsets[bags[0]]), int(self.offsets[bags[-1] + 1])), cuts
-        rows = self._space(int(cuts[-1]))
-        for bag, start, stop in zip(bags, cuts, cuts[1:], strict=False):
-            self._fill(rows[start:stop], int(self.offsets[bag]))
-        return rows, cuts
+        starts, stops = self.offsets[bags], self.offsets[bags + 1]
+        cuts = np.concatenate([[0], np.cumsum(stops - starts)])
+        if cuts[-1] > 4 * self.size:
+            return LongRows(self, starts, stops), cuts
+        return self.read(starts, stops), cuts
 
-    def between(self, start: int, stop: int) -> NDArray[Any]:
-        """The rows from ``start`` to ``stop``."""
-        if isinstance(self.rows, np.ndarray) and self.rows.dtype == self.dtype:
-            return self.rows[start:stop]
-        rows = self._space(stop - start)
-        self._fill(rows, start)
+    def read(self, starts: IntArray, stops: IntArray) -> NDArray[Any]:
+        """The rows of these ranges, one range after the other."""
+        lengths = stops - starts
+        if (starts[1:] == stops[:-1]).all() and self._is_ready:
+            rows: NDArray[Any] = self.rows[int(starts[0]) : int(stops[-1])]
+            return rows
+        rows = self._space(int(lengths.sum()))
+        filled = 0
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            self._fill(rows[filled : filled + length], start)
+            filled += length
         return rows
+
+    @property
+    def _is_ready(self) -> bool:
+        return isinstance(self.rows, np.ndarray) and self.rows.dtype == self.dtype
 
     def _space(self, count: int) -> NDArray[Any]:
         if len(self._buffer) < count:
@@ -213,3 +220,122 @@ class RowReader:
             self.rows.read_into(rows, start)
         else:
             rows[...] = self.rows[start : start + len(rows)]
+
+
+class LongRows:
+    """Rows ``(R, d)`` that are read in pieces whenever they are multiplied, for they are too many
+    to be in memory: ``rows @ factor``, ``rows.T @ shares``, and ``rows[positions]``, an array where
+    these are few.
+
+    Args:
+        reader: of the table.
+        starts: where ranges of rows begin.
+        stops: where they end.
+
+    >>> import numpy as np
+    >>> from attsvm.datasets.rows import LongRows, RowReader
+    >>> table = np.arange(10.0).reshape(5, 2)
+    >>> reader = RowReader(table, np.array([0, 5]), np.float64, size=2)
+    >>> rows = LongRows(reader, np.array([0]), np.array([5]))
+    >>> (rows @ np.ones(2)).tolist(), (rows.T @ np.ones((5, 1))).ravel().tolist()
+    ([1.0, 5.0, 9.0, 13.0, 17.0], [20.0, 25.0])
+    >>> rows[[0, 3]].tolist()
+    [[0.0, 1.0], [6.0, 7.0]]
+    """
+
+    __array_ufunc__ = None  # an operator with an array is this class's, or refused
+    ndim = 2
+
+    def __init__(self, reader: RowReader, starts: IntArray, stops: IntArray) -> None:
+        self.reader, self.starts = reader, starts
+        self.ends = np.cumsum(stops - starts)
+        self.shape = (int(self.ends[-1]), int(reader.rows.shape[1]))
+        self.dtype = reader.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def pieces(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The rows a block at a time, each with where it begins; the next may overwrite them."""
+        for start in range(0, len(self), self.reader.size):
+            ranges = self._ranges(start, min(start + self.reader.size, len(self)))
+            yield start, self.reader.read(*ranges)
+
+    def __matmul__(self, factor: NDArray[Any]) -> NDArray[Any]:
+        shape = (len(self), *factor.shape[1:])
+        product = np.empty(shape, np.result_type(self.dtype, factor))
+        for start, rows in self.pieces():
+            product[start : start + len(rows)] = rows @ factor
+        return product
+
+    @property
+    def T(self) -> _TransposedRows:
+        """``(d, R)``, to be multiplied."""
+        return _TransposedRows(self)
+
+    def __getitem__(self, chosen: Any) -> Any:
+        if isinstance(chosen, slice):
+            start, stop, step = chosen.indices(len(self))
+            if step == 1:
+                return self._of(*self._ranges(start, max(stop, start)))
+        at = np.arange(len(self))[chosen]
+        begins = np.flatnonzero(np.diff(at, prepend=at[:1] - 2) != 1)
+        runs = [
+            self._ranges(int(run[0]), int(run[-1]) + 1)
+            for run in np.split(at, begins[1:])
+            if len(run)
+        ]
+        return self._of(
+            np.concatenate([starts for starts, _ in runs]),
+            np.concatenate([stops for _, stops in runs]),
+        )
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.concatenate([np.array(rows, dtype) for _, rows in self.pieces()])
+
+    def _of(self, starts: IntArray, stops: IntArray) -> Any:
+        """The rows of ranges of the table: an array of its own where they are few."""
+        if (stops - starts).sum() > self.reader.size:
+            return LongRows(self.reader, starts, stops)
+        return self.reader.read(starts, stops).copy()
+
+    def _ranges(self, start: int, stop: int) -> tuple[IntArray, IntArray]:
+        """Where in the table rows from ``start`` to ``stop`` of this one are."""
+        begins = self.ends - np.diff(self.ends, prepend=0)
+        low = np.clip(start - begins, 0, self.ends - begins)
+        high = np.clip(stop - begins, 0, self.ends - begins)
+        filled = high > low
+        return (self.starts + low)[filled], (self.starts + high)[filled]
+
+
+class _TransposedRows:
+    """``(d, R)`` of :class:`LongRows`."""
+
+    def __init__(self, rows: LongRows) -> None:
+        self.rows = rows
+
+    def __matmul__(self, shares: NDArray[Any]) -> NDArray[Any]:
+        total: NDArray[Any] = np.zeros(
+            (self.rows.shape[1], *shares.shape[1:]), np.result_type(self.rows.dtype, shares)
+        )
+        for start, rows in self.rows.pieces():
+            total += rows.T @ shares[start : start + len(rows)]
+        return total
+
+
+def pieces(rows: Any) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Rows in memory, a few thousand at a time where they are :class:`LongRows`, and where each
+    piece begins.
+    """
+    if isinstance(rows, LongRows):
+        yield from rows.pieces()
+    else:
+        yield 0, rows
+
+
+def bag_sums(rows: Any, offsets: IntArray) -> NDArray[Any]:
+    """``(n, d)``: the sum of the rows of each bag; :class:`LongRows` are one bag."""
+    if isinstance(rows, LongRows):
+        return np.asarray(rows.T @ np.ones((len(rows), 1))).T
+    sums: NDArray[Any] = np.add.reduceat(rows, offsets[:-1], axis=0)
+    return sums

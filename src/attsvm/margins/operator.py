@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +29,7 @@ from attsvm.margins.checks import check_arrays
 from attsvm.margins.mapped import MappedSelections
 
 
-@dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(NamedTuple):
     """How the rows of a programme are gone through.
 
     Attributes:

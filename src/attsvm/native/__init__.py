@@ -3,7 +3,8 @@
 The library is compiled when the package is built, by ``hatch_build.py``, and bound by ctypes, so
 that one wheel serves every Python.
 
-* :mod:`attsvm.native.memory`: addresses of arrays and of SciPy's routines.
+* :mod:`attsvm.native.memory`: addresses of arrays.
+* :mod:`attsvm.native.lapack`: SciPy's BLAS and LAPACK.
 * :mod:`attsvm.native.structs`: the structs of ``attsvm.h``, each with one checked constructor.
 * :mod:`attsvm.native.loading`: the library, and what its functions take.
 """

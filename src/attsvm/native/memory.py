@@ -1,10 +1,8 @@
-"""Addresses of arrays and of SciPy's routines, as the compiled core takes them."""
+"""Addresses of arrays, as the compiled core takes them."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-from ctypes import c_char_p, c_void_p
 from typing import Any
 
 import numpy as np
@@ -29,20 +27,3 @@ def address(array: NDArray[Any], dtype: type, *shape: int) -> int:
     except (TypeError, ValueError):  # read-only or empty: slower, but needs no writable buffer
         position: int = array.__array_interface__["data"][0]
         return position
-
-
-@functools.cache
-def lapack_address(routine: str) -> int:
-    """The address of a routine of SciPy's BLAS or LAPACK, ``dgemm`` for instance."""
-    from scipy.linalg import cython_blas, cython_lapack
-
-    # SciPy publishes its routines as capsules: a pointer beside the text of its C type
-    python = ctypes.pythonapi
-    name_of = ctypes.PYFUNCTYPE(c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
-    pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(
-        ("PyCapsule_GetPointer", python)
-    )
-    table = cython_blas if routine in cython_blas.__pyx_capi__ else cython_lapack
-    capsule = table.__pyx_capi__[routine]
-    pointer: int = pointer_of(capsule, name_of(capsule))
-    return pointer

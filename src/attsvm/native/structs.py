@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.native.memory import address, lapack_address
+from attsvm.native.lapack import lapack_address
+from attsvm.native.memory import address
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -207,7 +207,7 @@ def _onto_simplex(v: Array) -> Array:
     xp = namespace(v)
     below = v - xp.max(v, axis=-1, keepdims=True)
     below = xp.where(below > -2, below, xp.full_like(below, -2.0))
-    ordered = xp.sort(below, axis=-1, descending=True)
+    ordered = -xp.sort(-below, axis=-1)
     count = xp.cumulative_sum(xp.ones_like(v), axis=-1)
     thresholds = (xp.cumulative_sum(ordered, axis=-1) - 1) / count
     threshold = xp.max(thresholds, axis=-1, keepdims=True)

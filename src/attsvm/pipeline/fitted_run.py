@@ -24,7 +24,7 @@ from attsvm.pipeline.predictions import (
     write_table,
 )
 from attsvm.sklearn.bag_classifier import BagClassifier
-from attsvm.sklearn.saved import MODEL, WEIGHTS, load_model, save_model
+from attsvm.sklearn.saved import MODEL, WEIGHTS, load_classifier, save_classifier
 
 FORMAT = "attsvm-encoding/1"
 ENCODING, LEARNED = "encoding.json", "encoding.safetensors"
@@ -43,7 +43,7 @@ def save_fitted(folder: Path, model: BagClassifier, dataset: Dataset, encoded: E
         dataset: the rows.
         encoded: their vectors.
     """
-    save_model(model, folder)
+    save_classifier(model, folder)
     save_arrays(encoded.learned, folder / LEARNED)
     options = {name: value for name, value in dataset.options.items() if name not in _OF_THE_FIT}
     content = {
@@ -179,7 +179,7 @@ def load_run(folder: str | Path) -> FittedRun:
         raise InputError(
             f"{folder} has no {missing[0]}, so it cannot predict; fit again into another folder"
         )
-    content, model = read_json(folder / ENCODING), load_model(folder)
+    content, model = read_json(folder / ENCODING), load_classifier(folder)
     learned = load_arrays(folder / LEARNED)
     try:
         if content["format"] != FORMAT or digest(folder / LEARNED) != content["sha256"]:

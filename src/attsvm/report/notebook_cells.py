@@ -17,6 +17,7 @@ _SHOWN = 6
 _WORDS = {
     "holds": "✓ holds",
     "fails": "✗ fails",
+    "undecided": "~ undecided",
     "not shown": "? not shown",
     "not applicable": "– not applicable",
 }
@@ -103,6 +104,8 @@ def _verdict(of: Verdict) -> Rows:
     rows += _claim(of.claim)
     if of.counted > 1:
         rows.append(("instances that pass", f"{count(of.passed)} of {count(of.counted)}"))
+    if of.verdict == "undecided" and of.halves is not None:
+        rows.append(("halves of the trials that hold", "{} of {}".format(*of.halves)))
     rows += [(name, number(worst, 4)) for name, worst in of.parts.items()]
     if of.null is not None and of.claim.null is not None:
         null = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"

@@ -118,6 +118,7 @@ def _templates(*folders: Path) -> jinja2.Environment:
         "holds": "✓",
         "fails": "✗",
         "not shown": "?",
+        "undecided": "~",
     }.get(str(verdict), "–")
     environment.globals["policy"] = POLICY
     environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
@@ -187,12 +188,15 @@ def end_paragraphs(ends: object) -> list[tuple[str, str]]:
 
 
 def tally(claims: list[dict[str, Any]]) -> str:
-    """``5 of 7 claims hold, 1 not shown, 2 not applicable``: those that do not apply are not
-    counted with the others, and not hidden.
+    """``5 of 7 claims hold, 1 undecided, 2 not applicable``: those that are undecided, or do not
+    apply, are not counted with the others, and not hidden.
     """
     verdicts = [claim.get("verdict") for claim in claims]
     counted = sum(verdicts.count(verdict) for verdict in ("holds", "fails", "not shown"))
-    others = [(verdict, verdicts.count(verdict)) for verdict in ("not shown", "not applicable")]
+    others = [
+        (verdict, verdicts.count(verdict))
+        for verdict in ("undecided", "not shown", "not applicable")
+    ]
     words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + [
         f"{number} {verdict}" for verdict, number in others if number
     ]

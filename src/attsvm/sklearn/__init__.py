@@ -6,7 +6,7 @@ from attsvm.sklearn.bag_classifier import ChanceWarning
 from attsvm.sklearn.evidence import BagEvidence
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import BagContext, BagFeatures
-from attsvm.sklearn.saved import load_model, save_model
+from attsvm.sklearn.saved import load_classifier, save_classifier
 from attsvm.sklearn.svc import AttentionSVC, WitnessSVC
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "Explanation",
     "Limits",
     "WitnessSVC",
-    "load_model",
-    "save_model",
+    "load_classifier",
+    "save_classifier",
 ]
 
 

@@ -246,6 +246,18 @@ def left_out_folds(
     return folds
 
 
+def left_out_values(values: FloatArray, folds: list[Fold]) -> FloatArray:
+    """``(n, G)`` of ``(n, F, G)``: what each bag has in the folds that left it out, the mean where
+    they are several, ``nan`` where there is none.
+    """
+    total, count = np.zeros((len(values), values.shape[2])), np.zeros(len(values))
+    for k, fold in enumerate(folds):
+        total[fold.test] += values[fold.test, k]
+        count[fold.test] += 1.0
+    with np.errstate(invalid="ignore"):
+        return total / count[:, None]
+
+
 def margin_values(values: FloatArray, labels: IntArray) -> FloatArray:
     """``(n,)``: the value of each bag's own class above that of the others."""
     if values.shape[1] == 1:

@@ -126,16 +126,17 @@ class _History:
     def newton_step(self, gradients: FloatArray, columns: IntArray) -> FloatArray:
         """The two-loop recursion: the inverse of the quadratic model times ``(D, c)`` gradients."""
         memory = len(self.steps)
+        at = slice(None) if len(columns) == len(self.scale) else columns  # a view of all
+        inverse = self.inverse[:, at]
         step = gradients.copy()
         order = [(self.newest - k) % memory for k in range(memory)]
-        order = [k for k in order if self.inverse[k, columns].any()]
+        order = [k for k in order if inverse[k].any()]
         factors = {}
         for k in order:
-            along = np.einsum("dc,dc->c", self.steps[k][:, columns], step)
-            factors[k] = self.inverse[k, columns] * along
-            step -= factors[k] * self.changes[k][:, columns]
-        step *= self.scale[columns]
+            factors[k] = inverse[k] * np.einsum("dc,dc->c", self.steps[k][:, at], step)
+            step -= factors[k] * self.changes[k][:, at]
+        step *= self.scale[at]
         for k in reversed(order):
-            along = np.einsum("dc,dc->c", self.changes[k][:, columns], step)
-            step += (factors[k] - self.inverse[k, columns] * along) * self.steps[k][:, columns]
+            along = np.einsum("dc,dc->c", self.changes[k][:, at], step)
+            step += (factors[k] - inverse[k] * along) * self.steps[k][:, at]
         return step

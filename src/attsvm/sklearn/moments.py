@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.datasets.bags import Bags, check_finite
-from attsvm.datasets.rows import RowReader
+from attsvm.datasets.rows import RowReader, pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +39,11 @@ def moments(bags: Bags, weights: FloatArray) -> Moments:
     """
     total, squares = np.zeros(bags.d), np.zeros(bags.d)
     count, largest = 0.0, 0.0
-    for block in RowReader(bags.rows, bags.offsets, np.float64).blocks():
-        check_finite(block.rows, bags.offsets, int(bags.offsets[block.bags[0]]))
-        weight = np.repeat(weights[block.bags], np.diff(block.cuts))
-        rows = block.rows if weight.all() else block.rows[weight > 0]
+    row_weights = np.repeat(weights, bags.lengths)
+    for begin, read in _read(bags):
+        check_finite(read, bags.offsets, begin)
+        weight = row_weights[begin : begin + len(read)]
+        rows = read if weight.all() else read[weight > 0]
         weight = weight[weight > 0]
         if len(rows) == 0:
             continue
@@ -55,6 +57,14 @@ def moments(bags: Bags, weights: FloatArray) -> Moments:
     with np.errstate(invalid="ignore", over="ignore"):
         variance = np.maximum(square - mean * mean, 1e-12 * unit**2 / bags.d)
     return Moments(unit, mean, np.sqrt(variance), largest)
+
+
+def _read(bags: Bags) -> Iterator[tuple[int, FloatArray]]:
+    """All instances in float64, a few thousand at a time, and where each piece begins."""
+    for block in RowReader(bags.rows, bags.offsets, np.float64).blocks():
+        begin = int(bags.offsets[block.bags[0]])
+        for start, rows in pieces(block.rows):
+            yield begin + start, rows
 
 
 def check_sizes(moments: Moments, queries: FloatArray) -> None:

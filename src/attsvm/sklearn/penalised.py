@@ -6,24 +6,28 @@ r"""Attention pooling whose weights are penalised: several heads, several classe
 with the logistic loss, or the cross-entropy of three classes and more. At :math:`W=0` this is mean
 pooling, which is convex, is solved with a certificate, and is where training starts; ``rho`` is
 infinite where attention does not pay.
+
+Candidates are columns: bags left out are shares :math:`c_i` of zero, and a product of a block of
+rows with the weights of all candidates serves them all. The weights of ``C`` candidates with ``H``
+heads and ``K`` values of a bag are ``W`` ``(H, d, d_z, C)`` and ``V`` ``(H, d + 1, K, C)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
-from attsvm.datasets.rows import Block, RowReader
+from attsvm.datasets.rows import Block, RowReader, bag_sums
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
-from attsvm.sklearn.minimise import ConvexStep, certified, cross_entropy, descend
+from attsvm.sklearn.lockstep import DescentOptions, descend_columns
+from attsvm.sklearn.minimise import ConvexStep, certified, cross_entropy
 
 _RANDOM_SIZE = 0.1  # of the first attention weights of further heads
-_PRECISION = 1e-2  # a loss that falls by a millionth tells nothing of bags left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,7 @@ class Pooled:
         unit: of the instances: weights are of rows divided by it.
         queries: ``(n, d_z)``, in units.
         labels: ``(n,)``: 0 and 1 of two classes, or 0 to K - 1.
-        columns: values of a bag: one for two classes, else K.
+        columns: K, values of a bag: one for two classes.
         dtype: of products; sums over blocks are in float64.
     """
 
@@ -44,18 +48,7 @@ class Pooled:
     queries: FloatArray
     labels: IntArray
     columns: int
-    dtype: type = np.float64
-
-    def take(self, positions: IntArray) -> Pooled:
-        """The bags at these positions."""
-        if len(positions) == self.bags.n:
-            return self
-        return replace(
-            self,
-            bags=self.bags.take(positions),
-            queries=self.queries[positions],
-            labels=self.labels[positions],
-        )
+    dtype: type = np.float32
 
     def blocks(self, dtype: type) -> Iterator[Block]:
         """The bags with instances of this type, a few at a time."""
@@ -66,101 +59,223 @@ class Pooled:
         means = np.full((self.bags.n, self.bags.d + 1), CONSTANT)
         for block in self.blocks(np.float64):
             lengths = np.diff(block.cuts)[:, None] * self.unit
-            means[block.bags, :-1] = segments.sums(block.rows, block.cuts) / lengths
+            means[block.bags, :-1] = bag_sums(block.rows, block.cuts) / lengths
         return means
 
     def values(self, W: FloatArray, V: FloatArray) -> FloatArray:
-        """``(n, columns)`` for ``(heads, d, d_z)`` and ``(heads, d + 1, columns)`` weights."""
-        total = np.zeros((self.bags.n, self.columns))
+        """``(n, K, C)``: the values of bags."""
+        values = np.empty((self.bags.n, self.columns, V.shape[-1]))
+        attended = _Attended(self, W, V)
         for block in self.blocks(self.dtype):
-            for w, v in zip(W, V, strict=True):
-                p, scores = self._attended(block, w, v)
-                total[block.bags] += segments.sums(p[:, None] * scores, block.cuts)
-        return total
+            values[block.bags] = attended.read(block)[2].sum(axis=1, dtype=np.float64)
+        return values
 
     def loss(
         self, W: FloatArray, V: FloatArray, shares: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """The loss of the weights (see :meth:`values`) without penalty, and both gradients."""
-        total, at_W, at_V = 0.0, np.zeros_like(W), np.zeros_like(V)
-        for block in self.blocks(self.dtype):
-            bags, cuts, lengths = block.bags, block.cuts, np.diff(block.cuts)
-            heads = [self._attended(block, w, v) for w, v in zip(W, V, strict=True)]
-            outputs = [segments.sums(p[:, None] * scores, cuts) for p, scores in heads]
-            values = np.asarray(np.sum(outputs, axis=0, dtype=np.float64))
-            bag_losses, slope = losses(values, self.labels[bags])
-            slope *= shares[bags, None]
-            total += float(shares[bags] @ bag_losses)
-            slopes: FloatArray = np.repeat(slope.astype(self.dtype), lengths, axis=0)
-            for h, ((p, scores), output) in enumerate(zip(heads, outputs, strict=True)):
-                at_V[h, :-1] += segments.columns(block.rows.T, p[:, None] * slopes) / self.unit
-                at_V[h, -1] += CONSTANT * slope.sum(axis=0)
-                scores -= np.repeat(output, lengths, axis=0)
-                pulled = p * np.einsum("nc,nc->n", scores, slopes)
-                queries: FloatArray = self.queries[bags].astype(self.dtype)
-                at_W[h] += segments.outer_sum(pulled, block.rows, queries, cuts) / self.unit
-        return total, at_W, at_V
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """``(C,)`` losses without penalty for ``(n, C)`` shares, and both gradients.
 
-    def _attended(
-        self, block: Block, w: FloatArray, v: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Attention ``(R,)`` and scores ``(R, columns)`` of one head."""
-        moved: FloatArray = (self.queries[block.bags] @ w.T / self.unit).astype(self.dtype)
-        logits = segments.products(block.rows, moved, block.cuts)
-        scores = segments.columns(block.rows, (v[:-1] / self.unit).astype(self.dtype))
-        scores += (CONSTANT * v[-1]).astype(self.dtype)
-        return segments.softmax(logits, block.cuts)[0], scores
+        For each block: 1. attention, scores and outputs of the heads; 2. losses and slopes of the
+        bags; 3. the gradient of ``V``, from attention times slope; 4. that of ``W``, from the
+        same times what a score has above the output.
+        """
+        total, at_V = np.zeros(V.shape[-1]), np.zeros_like(V)
+        attended = _Attended(self, W, V)
+        for block in self.blocks(self.dtype):
+            lengths = np.diff(block.cuts)
+            # 1. attention
+            attention, scores, outputs = attended.read(block)
+            # 2. losses
+            values = outputs.sum(axis=1, dtype=np.float64)
+            bag_losses, slope = losses(values, self.labels[block.bags])
+            slope *= shares[block.bags, None]
+            total += np.einsum("nc,nc->c", shares[block.bags], bag_losses)
+            # 3. the heads
+            pulled = attention[:, :, None] * np.repeat(
+                slope.astype(self.dtype)[:, None], lengths, axis=0
+            )
+            at_V[:, :-1] += attended.moments(block, pulled)
+            at_V[:, -1] += CONSTANT * slope.sum(axis=0)
+            # 4. attention
+            scores -= np.repeat(outputs, lengths, axis=0)
+            scores *= pulled
+            attended.add_gradient(block, scores.sum(axis=2))
+        return total, attended.gradient(), at_V
+
+
+class _Attended:
+    """What many candidates see in blocks of a table, and their gradients of attention.
+
+    Args:
+        problem: the bags.
+        W, V: weights.
+    """
+
+    def __init__(self, problem: Pooled, W: FloatArray, V: FloatArray) -> None:
+        self.problem, self.shape, dtype = problem, W.shape, problem.dtype
+        heads, d, d_z, count = W.shape
+        queries = problem.queries
+        self.same = bool((queries == queries[0]).all())
+        keys = W.transpose(2, 1, 0, 3).reshape(d_z, -1) / problem.unit  # (d_z, d * H * C)
+        if self.same:
+            keys = queries[0] @ keys
+        self.keys: FloatArray = keys.astype(dtype)
+        factor = V[:, :-1].transpose(1, 0, 2, 3).reshape(d, -1) / problem.unit
+        self.factor: FloatArray = factor.astype(dtype)
+        self.constant: FloatArray = (CONSTANT * V[:, -1]).astype(dtype)
+        self.total = np.zeros((d if self.same else d_z, self.keys.size // self.keys.shape[0]))
+        if self.same:
+            self.total = np.zeros((d, heads * count))
+
+    def read(self, block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Attention ``(R, H, C)``, scores ``(R, H, K, C)`` and outputs ``(b, H, K, C)``."""
+        heads, d, _, count = self.shape
+        rows, cuts = block.rows, block.cuts
+        if self.same:
+            logits = segments.columns(rows, self.keys.reshape(d, -1))
+        else:
+            keys = self._queries(block) @ self.keys
+            logits = segments.bag_products(rows, keys.reshape(len(keys), d, -1), cuts)
+        attention = segments.softmax(logits, cuts)[0].reshape(-1, heads, count)
+        scores = segments.columns(rows, self.factor).reshape(-1, *self.constant.shape)
+        scores += self.constant
+        outputs = segments.sums(attention[:, :, None] * scores, cuts)
+        return attention, scores, outputs
+
+    def moments(self, block: Block, pulled: FloatArray) -> FloatArray:
+        """``(H, d, K, C)``: the sum of the rows in units, each as often as ``(R, H, K, C)`` say."""
+        moments = segments.columns(block.rows.T, pulled.reshape(len(pulled), -1))
+        return moments.reshape(-1, *pulled.shape[1:]).swapaxes(0, 1) / self.problem.unit
+
+    def add_gradient(self, block: Block, pulled: FloatArray) -> None:
+        """Add the gradient of a block, by ``(R, H, C)`` slopes of its logits."""
+        flat = pulled.reshape(len(pulled), -1)
+        if self.same:
+            self.total += segments.columns(block.rows.T, flat)
+        else:
+            moments = segments.bag_moments(block.rows, flat, block.cuts)
+            self.total += self._queries(block).T @ moments.reshape(len(moments), -1)
+
+    def gradient(self) -> FloatArray:
+        """``(H, d, d_z, C)``: of all blocks."""
+        heads, d, d_z, count = self.shape
+        total = self.total / self.problem.unit
+        if self.same:
+            total = np.multiply.outer(self.problem.queries[0], total)
+        return np.ascontiguousarray(total.reshape(d_z, d, heads, count).transpose(2, 1, 0, 3))
+
+    def _queries(self, block: Block) -> FloatArray:
+        return np.asarray(self.problem.queries[block.bags], self.problem.dtype)
 
 
 def losses(values: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
-    """``(n,)`` losses of ``(n, columns)`` values, and their slopes: logistic for one column, else
-    the cross-entropy.
+    """``(n, C)`` losses of ``(n, K, C)`` values, and their slopes: logistic for one value, else the
+    cross-entropy.
     """
     if values.shape[1] > 1:
         return cross_entropy(values, labels)
-    sign = np.where(labels > 0, 1.0, -1.0)[:, None]
+    sign = np.where(labels > 0, 1.0, -1.0)[:, None, None]
     bag_losses = np.logaddexp(0.0, -sign * values)
     return bag_losses[:, 0], -sign * np.exp(-np.logaddexp(0.0, sign * values))
 
 
-def mean_head(
-    problem: Pooled, means: FloatArray, shares: FloatArray, penalty: float, start: FloatArray | None
+def mean_heads(
+    problem: Pooled, means: FloatArray, shares: FloatArray, penalty: FloatArray
+) -> FloatArray:
+    """The heads ``(k, K, C)`` of mean pooling on ``(n, k)`` means, for ``(n, C)`` shares."""
+    shape = (means.shape[1], problem.columns)
+
+    def loss(points: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatArray]:
+        V = points.reshape(*shape, -1)
+        values = (means @ V.reshape(len(V), -1)).reshape(len(means), *V.shape[1:])
+        bag_losses, slope = losses(values, problem.labels)
+        chosen, weight = shares[:, columns], penalty[columns]
+        slope *= chosen[:, None]
+        gradient = (means.T @ slope.reshape(len(slope), -1)).reshape(points.shape)
+        total = np.einsum("nc,nc->c", chosen, bag_losses)
+        total += 0.5 * weight * np.einsum("dc,dc->c", points, points)
+        return total, gradient + weight * points
+
+    start = np.zeros((shape[0] * shape[1], len(penalty)))
+    return descend_columns(loss, start, _HEADS)[0].reshape(*shape, -1)
+
+
+def certified_head(
+    problem: Pooled, means: FloatArray, shares: FloatArray, penalty: float
 ) -> tuple[FloatArray, ConvexStep]:
-    """The head ``(k, columns)`` of mean pooling on ``(n, k)`` means, certified."""
+    """The head ``(k, K)`` of mean pooling on ``(n, k)`` means for ``(n,)`` shares, certified."""
 
     def loss(V: FloatArray) -> tuple[float, FloatArray]:
-        bag_losses, slope = losses(means @ V, problem.labels)
-        return float(shares @ bag_losses), means.T @ (shares[:, None] * slope)
+        bag_losses, slope = losses((means @ V)[..., None], problem.labels)
+        return float(shares @ bag_losses[:, 0]), means.T @ (shares[:, None] * slope[..., 0])
 
-    first = np.zeros((means.shape[1], problem.columns)) if start is None else start
-    return certified(loss, first, penalty)
+    return certified(loss, np.zeros((means.shape[1], problem.columns)), penalty)
+
+
+def attention_start(
+    head: FloatArray, shape: tuple[int, int, int], seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """Weights ``W`` of ``shape`` ``(H, d, d_z)`` and ``V`` for all candidates, from the heads
+    ``(d + 1, K, C)`` of mean pooling. Several heads of attention begin with random weights, for
+    they must differ.
+    """
+    first: FloatArray = np.zeros((*shape, head.shape[-1]))
+    if shape[0] > 1:
+        first += _RANDOM_SIZE * np.random.default_rng([seed, 3]).normal(size=(*shape, 1))
+    return first, np.tile(head / shape[0], (shape[0], 1, 1, 1))
 
 
 def attention_heads(
     problem: Pooled,
     shares: FloatArray,
+    penalty: FloatArray,
+    ratio: FloatArray,
+    W: FloatArray,
+    V: FloatArray,
+    options: DescentOptions,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights of attention and heads of all candidates, and their ``(C,)`` objectives.
+
+    Args:
+        problem: the bags.
+        shares: ``(n, C)`` of the bags in the loss.
+        penalty: ``(C,)``.
+        ratio: ``(C,)`` of the penalty on attention to it.
+        W: where attention starts.
+        V: where heads start.
+        options: of the descent.
+    """
+    root = np.sqrt(ratio)  # points are root * W and V, so that one penalty is on both
+    cut, size = W[..., 0].size, V[..., 0].size
+
+    def parted(points: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatArray]:
+        of_W = (points[:cut] / root[columns]).reshape(*W.shape[:-1], -1)
+        return of_W, points[cut:].reshape(*V.shape[:-1], -1)
+
+    def loss(points: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatArray]:
+        total, at_W, at_V = problem.loss(*parted(points, columns), shares[:, columns])
+        flat = at_W.reshape(cut, -1) / root[columns], at_V.reshape(size, -1)
+        total += 0.5 * penalty[columns] * np.einsum("dc,dc->c", points, points)
+        return total, np.concatenate(flat) + penalty[columns] * points
+
+    start = np.concatenate([root * W.reshape(cut, -1), V.reshape(size, -1)])
+    points, values, _ = descend_columns(loss, start, options)
+    return *parted(points, np.arange(len(penalty))), values
+
+
+def objectives(
+    problem: Pooled,
+    shares: FloatArray,
     penalty: float,
     ratio: float,
-    head: FloatArray,
-    heads: int,
-    seed: int,
-    iterations: int,
-) -> tuple[FloatArray, FloatArray]:
-    """Attention and head weights ``(heads, d, d_z)``, ``(heads, d + 1, columns)``, from the mean
-    pooling ``head`` of ``(d + 1, columns)``.
-    """
-    d, d_z = problem.bags.d, problem.queries.shape[1]
-    root = float(np.sqrt(ratio))
-    first: FloatArray = np.zeros((heads, d, d_z))
-    if heads > 1:
-        first = _RANDOM_SIZE * np.random.default_rng([seed, 3]).normal(size=first.shape)
-    start = np.concatenate([(root * first).ravel(), np.tile(head / heads, (heads, 1, 1)).ravel()])
-    cut = first.size
+    W: FloatArray,
+    V: FloatArray,
+) -> FloatArray:
+    """``(C,)``: loss and penalty of candidates for ``(n, C)`` shares."""
+    bag_losses, _ = losses(problem.values(W, V), problem.labels)
+    squares = np.sum(V * V, axis=(0, 1, 2)) + ratio * np.sum(W * W, axis=(0, 1, 2))
+    total: FloatArray = np.einsum("nc,nc->c", shares, bag_losses) + 0.5 * penalty * squares
+    return total
 
-    def loss(flat: FloatArray) -> tuple[float, FloatArray]:
-        W, V = flat[:cut].reshape(first.shape) / root, flat[cut:].reshape(heads, d + 1, -1)
-        value, at_W, at_V = problem.loss(W, V, shares)
-        return value, np.concatenate([at_W.ravel() / root, at_V.ravel()])
 
-    flat = descend(loss, start, penalty, iterations, _PRECISION)
-    return flat[:cut].reshape(first.shape) / root, flat[cut:].reshape(heads, d + 1, -1)
+_HEADS = DescentOptions(iterations=1000, tolerance=1e-8)

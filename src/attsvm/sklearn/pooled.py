@@ -6,185 +6,309 @@ before it, a strong penalty is charged for small values, not for wrong ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray
-from attsvm.sklearn.choosing import CONSTANT, Fold, Predictor, TrainingBags, calibration
+from attsvm.sklearn.choosing import (
+    CONSTANT,
+    Predictor,
+    TrainingBags,
+    calibration,
+    left_out_values,
+)
 from attsvm.sklearn.layers import PooledLayer
+from attsvm.sklearn.lockstep import DescentOptions
 from attsvm.sklearn.minimise import ConvexStep
-from attsvm.sklearn.penalised import Pooled, attention_heads, mean_head
+from attsvm.sklearn.penalised import (
+    Pooled,
+    attention_heads,
+    attention_start,
+    certified_head,
+    mean_heads,
+    objectives,
+)
 
-RATIOS = (1.0, 0.1, 0.01)
-"""Penalties on attention weights that are tried, relative to that on the head; attention that does
-not pay is left out.
-"""
-RISES = 2
-"""How often a loss may rise above its least before smaller penalties are left out."""
+FOLDS = DescentOptions(iterations=40, tolerance=1e-6, memory=5, noise=2e-7)
+"""How candidates of folds are descended to, with products in single precision."""
 
 
-def fit_pooled(training: TrainingBags, heads: int, hard: bool, penalty: float | None) -> Predictor:
+@dataclass(frozen=True)
+class PooledOptions:
+    """How attention pooling is fitted.
+
+    Attributes:
+        ratios: penalties on attention weights that are tried, relative to that on the head.
+        rises: how often a loss may rise above its least before smaller penalties are left out.
+        folds: descents of folds; a fall by a millionth of the loss tells nothing of bags left out.
+        precision: of the descent to the final weights, likewise.
+        first_penalty, first_ratio: of the candidate whose optimum all others of a fold begin at.
+        starts: of that candidate, one with the shares of the fold, the others with random ones. Ten
+            find the optimum of most sets of 60 slides, where one is at chance on every third.
+        bags: whose starts are one: as many bags as there are fewer, as many more starts.
+        numbers: that descents may keep, by which candidates are cut into groups.
+    """
+
+    ratios: tuple[float, ...] = (1.0, 0.1, 0.01)
+    rises: int = 2
+    folds: DescentOptions = FOLDS
+    precision: float = 1e-6
+    first_penalty: float = 10**-3.5
+    first_ratio: float = 1.0
+    starts: int = 10
+    bags: int = 600
+    numbers: int = 2**26
+
+
+DEFAULT = PooledOptions()
+
+
+def fit_pooled(
+    training: TrainingBags,
+    heads: int,
+    hard: bool,
+    penalty: float | None,
+    options: PooledOptions = DEFAULT,
+) -> Predictor:
     """Attention pooling with penalties; see :mod:`attsvm.sklearn.penalised`.
 
-    1. Mean pooling goes down the penalties until the loss of bags left out rises; it reads the
-       means of the bags alone.
-    2. Attention with the first ratio does.
-    3. Every other ratio begins one penalty above the best one of the ratio before, for less is
-       asked of its attention, and goes where the loss falls. Ties go to the mean, then to the
-       stronger penalty.
-    4. The best candidate is fitted to all bags.
+    1. Mean pooling of all penalties and folds, which reads the means of the bags alone.
+    2. Attention of all ratios, penalties and folds. A loss of few bags has many optima, so that of
+       one candidate is searched from several starts, and the others of its fold begin there.
+    3. The choice, by the losses of bags left out (:func:`_least`).
+    4. The best candidate is fitted to all bags, from the mean and from where each fold ended; the
+       least objective counts.
 
     Args:
         training: the bags.
         heads: of attention; 0 is mean pooling.
         hard: whether a head looks at the instance with the largest logit alone.
         penalty: the only one; None for those of the bags.
+        options: of the search.
     """
     unit = training.moments.unit
     z = float(np.sqrt(training.shares @ np.sum(training.queries**2, axis=1))) or 1.0
     columns = 1 if training.classes == 2 else training.classes
-    dtype = np.float32 if training.is_coarse else np.float64
-    problem = Pooled(training.bags, unit, training.queries / z, training.labels, columns, dtype)
-    penalties = [penalty] if penalty is not None else training.penalties.tolist()
-    search = _Search(problem, training, heads, penalties)
-    # 1. to 3.
-    search.down(np.inf)
+    problem = Pooled(training.bags, unit, training.queries / z, training.labels, columns)
+    penalties = training.penalties if penalty is None else np.array([penalty])
+    fits = _Fits(problem, training, heads, options)
+    # 1. the means
+    training.progress(0, 4)
+    rows = [fits.means_left_out(penalties)]
+    # 2. attention
+    few = penalties[1:8:2] if len(penalties) > 4 else penalties
     if heads:
-        position = search.down(RATIOS[0])
-        for ratio in RATIOS[1:]:
-            position = search.climb(ratio, max(position - 1, 0))
-    candidates = search.candidates
-    ratio, position = min(candidates, key=lambda at: candidates[at].loss)
-    # 4.
-    fit = _Fit(problem, search.means, training.shares)
-    step = fit.pool(penalties[position])
-    W, V = fit.weights(penalties[position], ratio, heads, training)
-    training.progress(search.total, search.total)
-    is_mean = ratio == np.inf  # whatever `hard` says, for there is no largest logit
+        rows += fits.attention_left_out(few)
+    # 3. the choice
+    losses = [np.array([_loss(training, values) for values in of_row]) for of_row in rows]
+    row, position = _least(losses, options.rises)
+    is_mean = row == 0  # whatever `hard` says, for there is no largest logit
+    best = float((penalties if is_mean else few)[position])
+    ratio = np.inf if is_mean else options.ratios[row - 1]
+    # 4. all bags
+    training.progress(3, 4)
+    head, step = fits.head(training.shares, best)
+    W, V = np.zeros((1, training.bags.d, problem.queries.shape[1])), head[None]
+    if not is_mean:
+        W, V = fits.attention(best, ratio, (row - 1) * len(few) + position, head)
+    training.progress(4, 4)
     layer = PooledLayer(
         W / (unit * z),
         V[:, :-1] / unit,
         CONSTANT * V[:, -1].sum(axis=0),
         hard and not is_mean,
     )
-    losses = np.array([candidate.loss for candidate in candidates.values()])
-    left_out = candidates[ratio, position].values
-    return Predictor(layer, penalties[position], ratio, losses, left_out, [step], is_mean)
+    chosen = rows[row][position]
+    return Predictor(layer, best, ratio, np.concatenate(losses), chosen, [step], is_mean)
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """The loss and the ``(n, C)`` values of bags left out."""
-
-    loss: float
-    values: FloatArray
-
-
-class _Search:
-    """Candidates by ratio and position among the falling penalties, fitted when they are needed."""
-
-    def __init__(
-        self, problem: Pooled, training: TrainingBags, heads: int, penalties: list[float]
-    ) -> None:
-        self.problem, self.training = problem, training
-        self.heads, self.penalties = heads, penalties
-        self.means = problem.means()
-        self.folds: list[Fold] = training.few_folds
-        self.fits = [_Fit(problem, self.means, training.fold_shares(fold)) for fold in self.folds]
-        self.tests = [problem.take(fold.test) for fold in self.folds]
-        self.total = len(penalties) * (2 if heads else 1) + 6
-        self.candidates: dict[tuple[float, int], _Candidate] = {}
-
-    def down(self, ratio: float) -> int:
-        """The position of the least loss, from the strongest penalty on, until the loss has risen
-        once where attention pays, or else :data:`RISES` times.
-        """
-        losses = [candidate.loss for candidate in self.candidates.values()]
-        mean = min(losses, default=-np.inf)
-        best, rises = 0, 0
-        for position in range(len(self.penalties)):
-            loss, least = self.loss(ratio, position), self.loss(ratio, best)
-            best, rises = (position, 0) if loss < least else (best, rises + (position > 0))
-            if rises >= RISES or (rises and least < mean):
-                break
-        return best
-
-    def climb(self, ratio: float, position: int) -> int:
-        """The position of a least loss near ``position``."""
-        for way in (-1, 1):
-            moved = False
-            while 0 <= position + way < len(self.penalties) and self.loss(
-                ratio, position + way
-            ) < self.loss(ratio, position):
-                position, moved = position + way, True
-            if moved:
-                break
-        return position
-
-    def loss(self, ratio: float, position: int) -> float:
-        """The loss of a candidate."""
-        if (ratio, position) not in self.candidates:
-            training = self.training
-            training.progress(min(len(self.candidates), self.total - 1), self.total)
-            values = self._left_out(ratio, self.penalties[position])
-            judged = np.flatnonzero(~np.isnan(values[:, 0]))
-            labels, weights = training.labels[judged], training.weights[judged]
-            loss = calibration(values[judged], labels, False, weights).loss
-            self.candidates[ratio, position] = _Candidate(loss, values)
-        return self.candidates[ratio, position].loss
-
-    def _left_out(self, ratio: float, penalty: float) -> FloatArray:
-        """``(n, C)`` values of bags by the folds that left them out, their mean where they are
-        several, ``nan`` where there is none.
-        """
-        n = self.problem.bags.n
-        total, count = np.zeros((n, self.problem.columns)), np.zeros(n)
-        for fold, fit, test in zip(self.folds, self.fits, self.tests, strict=True):
-            fit.pool(penalty)
-            W, V = fit.weights(penalty, ratio, self.heads, self.training)
-            is_mean = ratio == np.inf
-            total[fold.test] += self.means[fold.test] @ V[0] if is_mean else test.values(W, V)
-            count[fold.test] += 1.0
-        with np.errstate(invalid="ignore"):
-            return total / count[:, None]
-
-
-class _Fit:
-    """Fits to the bags with a positive share, of one penalty after the other.
+class _Fits:
+    """Fits of all folds beside each other, and to all bags.
 
     Args:
-        problem: all bags.
-        means: ``(n, d + 1)`` of them.
-        shares: ``(n,)``.
+        problem: all bags, with products in single precision.
+        training: the bags.
+        heads: of attention.
+        options: of the search.
     """
 
-    def __init__(self, problem: Pooled, means: FloatArray, shares: FloatArray) -> None:
-        used = np.flatnonzero(shares > 0)
-        self.problem = problem.take(used)
-        self.shares = shares[used] / shares[used].sum()
-        U, S, back = np.linalg.svd(means[used], full_matrices=False)
+    def __init__(
+        self, problem: Pooled, training: TrainingBags, heads: int, options: PooledOptions
+    ) -> None:
+        self.problem, self.training, self.options = problem, training, options
+        self.shape = heads, problem.bags.d, problem.queries.shape[1]
+        self.folds = training.few_folds
+        self.shares = np.column_stack([training.fold_shares(fold) for fold in self.folds])
+        U, S, back = np.linalg.svd(problem.means(), full_matrices=False)
         spans = 1e-12 * S[0] < S  # means have no part beyond, and neither has a penalised head
         self.means, self.back = U[:, spans] * S[spans], back[spans].T
-        self.last: FloatArray | None = None
-        self.heads: dict[float, tuple[FloatArray, ConvexStep]] = {}
+        self.weights: tuple[FloatArray, FloatArray] = (np.empty(0), np.empty(0))
 
-    def pool(self, penalty: float) -> ConvexStep:
-        """Mean pooling of this penalty, from the last one."""
-        if penalty not in self.heads:
-            self.heads[penalty] = mean_head(
-                self.problem, self.means, self.shares, penalty, self.last
-            )
-            self.last = self.heads[penalty][0]
-        return self.heads[penalty][1]
+    def means_left_out(self, penalties: FloatArray) -> list[FloatArray]:
+        """For each penalty ``(n, K)`` values of bags left out of mean pooling."""
+        return self._left_out(np.tensordot(self.means, self._mean_heads(penalties), 1))
 
-    def weights(
-        self, penalty: float, ratio: float, heads: int, training: TrainingBags
+    def attention_left_out(self, penalties: FloatArray) -> list[list[FloatArray]]:
+        """For each ratio and each penalty ``(n, K)`` values of bags left out."""
+        ratios, count = np.array(self.options.ratios), len(self.folds)
+        copies = len(penalties) * len(ratios)
+        self.training.progress(1, 4)
+        W, V = (np.tile(weights, copies) for weights in self._first_optima(penalties))
+        self.training.progress(2, 4)
+        wide = np.tile(np.repeat(penalties, count), len(ratios))
+        wide_ratios = np.repeat(ratios, len(penalties) * count)
+        shares = np.tile(self.shares, (1, copies))
+        W, V = self.weights = self._descended(shares, wide, wide_ratios, W, V)
+        values = self._left_out(self.problem.values(W, V))
+        return [values[k : k + len(penalties)] for k in range(0, copies, len(penalties))]
+
+    def head(self, shares: FloatArray, penalty: float) -> tuple[FloatArray, ConvexStep]:
+        """The head ``(d + 1, K)`` of mean pooling for ``(n,)`` shares, and its certificate."""
+        coordinates, step = certified_head(self.problem, self.means, shares, penalty)
+        return self.back @ coordinates, step
+
+    def attention(
+        self, penalty: float, ratio: float, candidate: int, head: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Attention and head weights, from mean pooling of this penalty."""
-        head = self.back @ self.heads[penalty][0]
-        if ratio == np.inf:
-            d, d_z = len(head) - 1, self.problem.queries.shape[1]
-            return np.zeros((1, d, d_z)), head[None]
-        settings = heads, training.seed, training.iterations
-        return attention_heads(self.problem, self.shares, penalty, ratio, head, *settings)
+        """Attention and heads ``(H, d, d_z)``, ``(H, d + 1, K)`` fitted to all bags.
+
+        Args:
+            penalty: on the weights.
+            ratio: of the penalty on attention.
+            candidate: its position among all ratios and penalties.
+            head: of mean pooling.
+        """
+        at = slice(candidate * len(self.folds), (candidate + 1) * len(self.folds))
+        mean = attention_start(head[..., None], self.shape, self.training.seed)
+        W, V = (
+            np.concatenate([first, folds[..., at]], axis=-1)
+            for first, folds in zip(mean, self.weights, strict=True)
+        )
+        one = np.ones(W.shape[-1])
+        shares = self.training.shares[:, None] * one
+        dtype = np.float32 if self.training.is_coarse else np.float64
+        problem = replace(self.problem, dtype=dtype)
+        descent = replace(
+            self.options.folds,
+            iterations=self.training.iterations,
+            tolerance=self.options.precision,
+        )
+        W, V, objectives = attention_heads(
+            problem, shares, penalty * one, ratio * one, W, V, descent
+        )
+        best = int(np.argmin(objectives))
+        return W[..., best], V[..., best]
+
+    def _mean_heads(self, penalties: FloatArray) -> FloatArray:
+        """``(k, K, penalties * folds)`` in the coordinates of the means."""
+        wide = np.repeat(penalties, len(self.folds))
+        shares = np.tile(self.shares, (1, len(penalties)))
+        return mean_heads(self.problem, self.means, shares, wide)
+
+    def _first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights of each fold, from which all its candidates descend.
+
+        1. Descents from the mean with shares of the bags that are drawn anew.
+        2. The one whose objective with the shares of the fold is the least.
+        """
+        options, count = self.options, len(self.folds)
+        distances = np.abs(np.log(penalties / options.first_penalty))
+        penalty = penalties[np.argmin(distances)]
+        several = int(np.clip(np.ceil(options.bags / len(self.shares)), 1, options.starts))
+        # 1. descents
+        generator = np.random.default_rng([self.training.seed, 7])
+        factors = generator.exponential(size=(len(self.shares), several))
+        factors[:, 0] = 1.0
+        shares = (factors[:, :, None] * self.shares[:, None]).reshape(len(factors), -1)
+        shares /= shares.sum(axis=0)
+        head = np.tensordot(self.back, self._mean_heads(np.array([penalty])), 1)
+        start = attention_start(np.tile(head, several), self.shape, self.training.seed)
+        one = np.ones(several * count)
+        W, V = self._descended(shares, penalty * one, options.first_ratio * one, *start)
+        # 2. the least objective
+        reached = objectives(
+            self.problem, np.tile(self.shares, (1, several)), penalty, options.first_ratio, W, V
+        )
+        best = np.argmin(reached.reshape(several, count), axis=0) * count + np.arange(count)
+        return W[..., best], V[..., best]
+
+    def _descended(
+        self,
+        shares: FloatArray,
+        penalty: FloatArray,
+        ratio: FloatArray,
+        W: FloatArray,
+        V: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Weights of candidates of folds, of which as many go together as have room."""
+        size, descent = W[..., 0].size + V[..., 0].size, self.options.folds
+        step = max(self.options.numbers // (2 * descent.memory * size), 1)
+        fitted = []
+        for start in range(0, len(penalty), step):
+            at = slice(start, start + step)
+            weights = W[..., at], V[..., at]
+            fitted.append(
+                attention_heads(
+                    self.problem, shares[:, at], penalty[at], ratio[at], *weights, descent
+                )[:2]
+            )
+        W, V = (np.concatenate(groups, axis=-1) for groups in zip(*fitted, strict=True))
+        return W, V
+
+    def _left_out(self, values: FloatArray) -> list[FloatArray]:
+        """``(n, K)`` values of bags left out of each candidate, of ``(n, K, C * folds)``."""
+        count = len(self.folds)
+        by_fold = values.swapaxes(1, 2)
+        return [
+            left_out_values(by_fold[:, start : start + count], self.folds)
+            for start in range(0, by_fold.shape[1], count)
+        ]
+
+
+def _loss(training: TrainingBags, values: FloatArray) -> float:
+    """The loss of ``(n, K)`` values of bags left out after their slope."""
+    judged = np.flatnonzero(~np.isnan(values[:, 0]))
+    labels, weights = training.labels[judged], training.weights[judged]
+    return calibration(values[judged], labels, False, weights).loss
+
+
+def _least(losses: list[FloatArray], rises: int) -> tuple[int, int]:
+    """Row and position of the chosen candidate, whose loss is not always the least one.
+
+    The more candidates are compared, the more of them are good by chance. 1. Of the mean (the first
+    row) and of attention with the first ratio, smaller penalties are left out once the loss has
+    risen so many times above its least; once where attention pays. 2. Each other ratio begins one
+    penalty above the best of the ratio before, for less is asked of its attention, and goes where
+    the loss falls. Ties go to the mean, then to the stronger penalty.
+
+    Args:
+        losses: of the mean, and of attention with each ratio, by falling penalty.
+        rises: see above.
+    """
+    compared: dict[tuple[int, int], float] = {}
+    position = 0
+    for row, of_row in enumerate(losses):
+        if row < 2:
+            # 1. down
+            mean, best, risen = min(compared.values(), default=-np.inf), 0, 0
+            for at, loss in enumerate(of_row):
+                compared[row, at] = loss
+                best, risen = (at, 0) if loss < of_row[best] else (best, risen + (at > 0))
+                if risen >= rises or (risen and of_row[best] < mean):
+                    break
+            position = best
+            continue
+        # 2. where it falls
+        position = max(position - 1, 0)
+        compared[row, position] = of_row[position]
+        for way in (-1, 1):
+            start = position
+            while 0 <= position + way < len(of_row):
+                compared[row, position + way] = of_row[position + way]
+                if of_row[position + way] >= of_row[position]:
+                    break
+                position += way
+            if position != start:
+                break
+    return min(compared, key=lambda at: compared[at])

@@ -40,7 +40,7 @@ _LAYERS: dict[str, type[Layer]] = {"PooledLayer": PooledLayer, "WitnessLayer": W
 _RANKS = {"W": 3, "V": 3, "w": 2, "intercept": 1}  # of the arrays of a layer
 
 
-def save_model(model: BagClassifier, folder: str | Path) -> Path:
+def save_classifier(model: BagClassifier, folder: str | Path) -> Path:
     """Write a fitted classifier into a folder, which is made when it is missing.
 
     ``model.safetensors`` holds the numbers, ``model.json`` parameters, classes, names of features
@@ -62,10 +62,10 @@ def save_model(model: BagClassifier, folder: str | Path) -> Path:
     Example:
         >>> import numpy as np
         >>> from attsvm.datasets import planted_witnesses
-        >>> from attsvm.sklearn import WitnessSVC, load_model, save_model
+        >>> from attsvm.sklearn import WitnessSVC, load_classifier, save_classifier
         >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
         >>> model = WitnessSVC(penalty=0.01).fit(bags, bags.labels)
-        >>> again = load_model(save_model(model, "model"))
+        >>> again = load_classifier(save_classifier(model, "model"))
         >>> bool(np.all(again.decision_function(bags) == model.decision_function(bags)))
         True
     """
@@ -121,9 +121,9 @@ def save_model(model: BagClassifier, folder: str | Path) -> Path:
     return folder
 
 
-def load_model(folder: str | Path) -> BagClassifier:
-    """The fitted classifier that :func:`save_model` wrote: its predictions are those of the saved
-    one, bit for bit on the same machine.
+def load_classifier(folder: str | Path) -> BagClassifier:
+    """The fitted classifier that :func:`save_classifier` wrote: its predictions are those of the
+    saved one, bit for bit on the same machine.
 
     Args:
         folder: of ``model.safetensors`` and ``model.json``; a run folder of ``attsvm fit`` is one.

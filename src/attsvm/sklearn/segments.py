@@ -4,6 +4,8 @@ bags.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
@@ -90,9 +92,9 @@ def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
     return at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]
 
 
-def columns(rows: FloatArray, factor: FloatArray) -> FloatArray:
+def columns(rows: Any, factor: FloatArray) -> FloatArray:
     """``rows @ factor``, one column at a time, which is faster where they are few."""
-    if factor.shape[1] > _FEW:
+    if factor.shape[1] > _FEW or not isinstance(rows, np.ndarray):
         return np.asarray(rows @ factor)
     products = np.empty((len(rows), factor.shape[1]), np.result_type(rows, factor))
     for column, weights in zip(products.T, factor.T, strict=True):
@@ -100,21 +102,27 @@ def columns(rows: FloatArray, factor: FloatArray) -> FloatArray:
     return products
 
 
-def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:
+def products(rows: Any, moved: FloatArray, offsets: IntArray) -> FloatArray:
     """``(N,)``: the product of each row ``(N, d)`` with the vector of its bag ``(n, d)``."""
     if (moved[0] == moved[-1]).all() and (moved == moved[0]).all():  # one query for all bags
         return np.asarray(rows @ moved[0])
     return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
 
 
-def outer_sum(
-    shares: FloatArray, rows: FloatArray, queries: FloatArray, offsets: IntArray
-) -> FloatArray:
-    r"""``(d, d_z)``: :math:`\sum_{it}s_{it}\,x_{it}z_i^\top` for ``(N,)`` shares."""
-    if queries.shape[1] == 1:
-        each = np.repeat(queries[:, 0], np.diff(offsets))
-        return np.asarray((rows.T @ (shares * each))[:, None])
-    return np.asarray(sums(shares[:, None] * rows, offsets).T @ queries)
+def bag_products(rows: Any, factors: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N, columns)``: the rows of each bag times its factor ``(n, d, columns)``."""
+    products = np.empty((len(rows), factors.shape[2]), np.result_type(rows, factors))
+    for factor, start, stop in zip(factors, offsets, offsets[1:], strict=False):
+        products[start:stop] = rows[start:stop] @ factor
+    return products
+
+
+def bag_moments(rows: Any, shares: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, d, columns)``: the sum of the rows of each bag, as often as ``(N, columns)`` say."""
+    moments = np.empty((len(offsets) - 1, rows.shape[1], shares.shape[1]), shares.dtype)
+    for moment, start, stop in zip(moments, offsets, offsets[1:], strict=False):
+        moment[...] = rows[start:stop].T @ shares[start:stop]
+    return moments
 
 
 _FEW = 6  # columns

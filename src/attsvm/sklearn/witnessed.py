@@ -21,7 +21,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray
-from attsvm.sklearn.choosing import CONSTANT, PENALTIES, Fold, Predictor, TrainingBags, calibration
+from attsvm.sklearn.choosing import (
+    CONSTANT,
+    PENALTIES,
+    Predictor,
+    TrainingBags,
+    calibration,
+    left_out_values,
+)
 from attsvm.sklearn.compressed import Objective, Polished, PolishOptions, polish
 from attsvm.sklearn.layers import WitnessLayer
 from attsvm.sklearn.lockstep import DescentOptions
@@ -95,7 +102,7 @@ def fit_witnesses(
     left_out = layer.joined(search.left_out[chosen])
     if hard:
         largest = problem.log_sums(fold_weights, largest=True)
-        left_out = layer.joined(_left_out(largest, search.folds))
+        left_out = layer.joined(left_out_values(largest, search.folds))
     if hard and problem.null:  # the largest score is less than the sum that the loss knows
         judged = np.flatnonzero(~np.isnan(left_out[:, 0]))
         values, labels = left_out[judged], training.labels[judged]
@@ -167,7 +174,7 @@ class _Search:
         weights = weights.reshape(size, -1, groups)[:, best].reshape(size, penalties, -1)
         sums = sums[:, best].reshape(len(sums), penalties, folds, groups)
         self.weights = [np.ascontiguousarray(weights[:, p]) for p in range(penalties)]
-        self.left_out = [_left_out(sums[:, p], self.folds) for p in range(penalties)]
+        self.left_out = [left_out_values(sums[:, p], self.folds) for p in range(penalties)]
 
     def follow_path(self) -> None:
         """Step 3 of several heads or classes."""
@@ -181,7 +188,7 @@ class _Search:
             weights = polished.weights
             if penalty in self.penalties:
                 self.weights.append(weights)
-                self.left_out.append(_left_out(polished.sums, self.folds))
+                self.left_out.append(left_out_values(polished.sums, self.folds))
         self.is_finished[:] = True
 
     def choose(self) -> int:
@@ -194,7 +201,7 @@ class _Search:
             penalty = float(self.penalties[chosen])
             polished = self._finished_folds(penalty, self.weights[chosen], self.options.folds)
             self.weights[chosen] = polished.weights
-            self.left_out[chosen] = _left_out(polished.sums, self.folds)
+            self.left_out[chosen] = left_out_values(polished.sums, self.folds)
             self.is_finished[chosen] = True
             self.tick(self.options.adam.steps + int(self.is_finished.sum()))
 
@@ -255,18 +262,6 @@ class _Search:
         """A pass keeps fewer heavy rows of shorter bags."""
         quarter = self.problem.bags.offsets[-1] / self.problem.bags.n / 4
         return replace(options, heavy=int(np.clip(quarter, 16, options.heavy)))
-
-
-def _left_out(sums: FloatArray, folds: list[Fold]) -> FloatArray:
-    """``(n, G)`` of ``(n, F, G)``: what each bag has in the folds that left it out, the mean where
-    they are several, ``nan`` where there is none.
-    """
-    total, count = np.zeros((len(sums), sums.shape[2])), np.zeros(len(sums))
-    for k, fold in enumerate(folds):
-        total[fold.test] += sums[fold.test, k]
-        count[fold.test] += 1.0
-    with np.errstate(invalid="ignore"):
-        return total / count[:, None]
 
 
 def _certified(polished: Polished) -> ConvexStep:

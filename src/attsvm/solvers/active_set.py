@@ -18,14 +18,14 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm import native
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.native import address, library
+from attsvm.native.lapack import lapack_routine
 from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.pivoting import (
     PIVOTING,
@@ -43,8 +43,7 @@ _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
 
 
-@dataclass(frozen=True)
-class ActiveSetOptions:
+class ActiveSetOptions(NamedTuple):
     """Limits of the method. They decide how long it takes and where it gives up.
 
     Attributes:
@@ -196,8 +195,6 @@ def _start_from_cholesky(
     """Write the free rows and their Cholesky factor into ``state``; whether none of them depends on
     others.
     """
-    from scipy.linalg.lapack import dpotrf
-
     factor, rows, side = (state.arrays[name] for name in ("factor", "rows", "side"))
     inside = ((lam > 0.0) | (signed & (lam != 0.0))) & (lam < cap)
     free = np.flatnonzero(inside & (np.diag(G) > 0.0))
@@ -205,7 +202,7 @@ def _start_from_cholesky(
     if count == 0:
         return False
     block = G if count == len(G) else G[np.ix_(free, free)]
-    L, failed = dpotrf(block.T, lower=0, clean=0)
+    L, failed = lapack_routine("dpotrf")(block.T, lower=0, clean=0)
     pivots = np.diag(L) ** 2
     if failed or (pivots <= _DEPENDENT * np.diag(block)).any():
         return False

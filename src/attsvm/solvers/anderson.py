@@ -14,15 +14,14 @@ of the changes between them. It is safeguarded:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray
 
 
-@dataclass(frozen=True)
-class AndersonOptions:
+class AndersonOptions(NamedTuple):
     """Numbers of the extrapolation; chosen on random programmes of 50 to 600 rows.
 
     Attributes:

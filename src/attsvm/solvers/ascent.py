@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ from attsvm.native import ProgrammeRows, address, library
 from attsvm.solvers.programme import Programme
 
 
-@dataclass(frozen=True)
-class AscentOptions:
+class AscentOptions(NamedTuple):
     """How epochs are made. They decide how long ascent takes, not where it ends.
 
     Attributes:

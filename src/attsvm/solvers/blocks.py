@@ -11,7 +11,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ from attsvm.solvers.rows import (
 from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True)
-class MemoryOptions:
+class MemoryOptions(NamedTuple):
     """Sizes with which :class:`RowsInBlocks` counts memory. Copies and matrices are those of the
     solvers' code; ``benchmarks/blocks.py`` compares them to measured memory.
     """

@@ -29,26 +29,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.solvers.cancelling import adjoint_residual
 from attsvm.solvers.integers import to_integers
 from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_integers
 from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
 
-@dataclass(frozen=True)
-class ColumnOptions:
+class ColumnOptions(NamedTuple):
     """How programmes of columns of very different sizes are solved.
 
     Attributes:
-        bits: ratio of the largest to the smallest column from which on this comes first, as a power
-            of two; below it the Gram matrix has digits enough.
-        last: that ratio from which on it is tried where other methods have failed.
         caps: largest column in units of those that matter, as a power of two: it takes twice as
             many bits of the Gram matrix, and a step gains as many. The second one is for rows that
             nearly depend on each other.
@@ -59,15 +56,12 @@ class ColumnOptions:
         units: units that are tried, at most.
         steps: proximal steps, at most.
         close: relative change of the weights at which they end.
-        entries: entries of the rows written out, at most.
         together: multipliers that are rounded together, at most.
         digits: binary digits of their adjoint that are looked at.
         spare: shares of the largest multiplier that rows without one take together. All these
             numbers were chosen on programmes with columns times 10^k, of k up to 12 in size.
     """
 
-    bits: int = 14
-    last: int = 8
     caps: tuple[int, ...] = (8, 3)
     step: int = 6
     enough: float = 1e-11
@@ -76,7 +70,6 @@ class ColumnOptions:
     units: int = 12
     steps: int = 60
     close: float = 2e-15
-    entries: int = 1 << 23
     together: int = 40
     digits: int = 110
     spare: tuple[float, ...] = (1e-13, 1e-11)
@@ -86,49 +79,6 @@ OPTIONS = ColumnOptions()
 Solve = Callable[[Programme, FloatArray, float], DualPoint]
 _NOISE = 1e-10  # share of the largest multiplier below which one may be rounding
 _RANK = 1e-13  # of a least-squares problem
-
-
-class ColumnSizes(NamedTuple):
-    """Exponents of the columns of differences and of queries, where rows are of size one."""
-
-    differences: IntArray
-    queries: IntArray
-
-    @property
-    def entries(self) -> IntArray:
-        """``(d_x, d_z)``: of the columns of the rows written out."""
-        return self.differences[:, None] + self.queries
-
-    @property
-    def spread(self) -> int:
-        """Exponent of the ratio of the largest column to the smallest."""
-        return sum(int(np.ptp(exponents)) if len(exponents) else 0 for exponents in self)
-
-
-def column_sizes(p: Programme) -> ColumnSizes:
-    """Sizes of the columns of a programme, rows brought to one size."""
-    return ColumnSizes(_column_exponents(p.D), _column_exponents(p.Z))
-
-
-def _column_exponents(rows: FloatArray) -> IntArray:
-    """Exponents of columns, after rows and columns took turns in being brought to size one."""
-    size = np.abs(rows)
-    largest = size.max(axis=0, initial=0.0)
-    is_used = largest > 0.0
-    total = np.zeros(rows.shape[1], dtype=np.int64)
-    finite = 1000  # powers of two up to this one are float64 numbers
-    for _ in range(3):
-        column = (np.frexp(largest)[1] * is_used).clip(-finite, finite)
-        total += column
-        # products with powers of two are exact, and quicker than `ldexp` of the whole array
-        size *= np.ldexp(1.0, -column)
-        size *= np.ldexp(1.0, -np.frexp(size.max(axis=1, initial=0.0))[1].clip(-finite))[:, None]
-        largest = size.max(axis=0, initial=0.0)
-        if (largest[is_used] >= 0.25).all():  # of size one as they are
-            break
-    if is_used.any() and not is_used.all():  # columns of zeros are like any other
-        total[~is_used] = total[is_used].max()
-    return total
 
 
 class Capped(NamedTuple):
@@ -349,26 +299,6 @@ def _next_unit(
     return None if unit in tried else unit
 
 
-def uneven_columns(p: Programme, bits: int, options: ColumnOptions = OPTIONS) -> IntArray | None:
-    """``(d_x, d_z)``: exponents of the columns' sizes, where their ratio has so many bits and the
-    rows can be written out; ``None`` elsewhere.
-    """
-    if p.m * p.dof > options.entries:
-        return None
-    # rows are of norm one: where the largest entries of columns are alike, so are the columns
-    if 2 * (_entry_spread(p.D) + _entry_spread(p.Z)) < bits:
-        return None
-    sizes = column_sizes(p)
-    return sizes.entries if sizes.spread >= bits else None
-
-
-def _entry_spread(rows: FloatArray) -> int:
-    """Exponent of the ratio of the largest entries of columns."""
-    largest = np.maximum(rows.max(axis=0, initial=0.0), -rows.min(axis=0, initial=0.0))
-    exponents = np.frexp(largest[largest > 0.0])[1]
-    return int(np.ptp(exponents)) if len(exponents) else 0
-
-
 def rounded_multipliers(
     p: Programme, least: UnevenSolution, deadline: float, options: ColumnOptions = OPTIONS
 ) -> Iterator[FloatArray]:
@@ -491,31 +421,6 @@ def _cancel(
         change[rows] = share * _solve_least_squares(matrix, missed)
         dual = dual.plus(change)
     return dual
-
-
-def adjoint_residual(
-    p: Programme,
-    dual: tuple[FloatArray, ...],
-    target: FloatArray,
-    entries: IntArray,
-    exponents: IntArray | int = 0,
-) -> FloatArray:
-    """``(k,)``: what the adjoint of multipliers lacks to a target on some entries, computed to
-    twice the digits.
-
-    Args:
-        p: the programme.
-        dual: multipliers ``(m,)``, or numbers that add up to them.
-        target: ``(k,)``.
-        entries: ``(k,)`` positions in the flat weights.
-        exponents: powers of two by which the adjoint is multiplied.
-    """
-    pulls = [sharp_adjoint(p.D, p.Z, p.offsets, digits) for digits in dual]
-    residual = target.copy()
-    for order in (0, 1):  # the larger digits first
-        for pull in pulls:
-            residual -= np.ldexp(pull[order].reshape(-1)[entries], exponents)
-    return residual
 
 
 def _solve_least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ FEW_ROWS = 320
 """Rows up to which one compiled call is quicker than stages of array operations."""
 
 
-@dataclass(frozen=True)
-class BatchOptions:
+class BatchOptions(NamedTuple):
     """How a batch is shared out among threads."""
 
     rows_worth_threads: int = 4000  # from which threads save more than their start costs

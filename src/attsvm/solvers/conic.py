@@ -23,11 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lu_factor, lu_solve, qr
+import scipy
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.norms.lifts import RowLengths
@@ -36,8 +35,7 @@ from attsvm.solvers.iterate import Iterate, Stop
 from attsvm.solvers.programme import Programme, explicit_rows
 
 
-@dataclass(frozen=True)
-class ConicOptions:
+class ConicOptions(NamedTuple):
     """Numbers of the method.
 
     Attributes:
@@ -155,7 +153,7 @@ class _ConicRows(NamedTuple):
         if len(equal):
             # Pivots of a QR factorisation tell equalities that follow from others.
             length = np.sqrt(p.diagonal[equal])
-            R, order = qr((E / length[:, None]).T, mode="r", pivoting=True)
+            R, order = scipy.linalg.qr((E / length[:, None]).T, mode="r", pivoting=True)
             pivots = np.abs(np.diag(R))
             count = int((pivots > options.dependent * pivots[0]).sum())
             independent = np.sort(order[:count])
@@ -370,7 +368,7 @@ class _System(NamedTuple):
         M[y, point.cones], M[point.cones, y], M[y, y] = q, q, -1.0
         if not np.isfinite(M).all():
             return None
-        factor = lu_factor(M, check_finite=False)
+        factor = scipy.linalg.lu_factor(M, check_finite=False)
         return _System(point, rows, give, tight, q, flat, M, factor)
 
     def solve(
@@ -382,9 +380,11 @@ class _System(NamedTuple):
         sides = sides.copy()
         sides[:count] += A[loose].T @ (row[loose] / give[loose])
         sides = np.concatenate([sides, equal, row[tight], np.zeros(len(cones))])
-        solution = lu_solve(self.factor, sides, check_finite=False)
+        solution: FloatArray = scipy.linalg.lu_solve(self.factor, sides, check_finite=False)
         # One refinement: near the end the factor has lost half of its digits.
-        solution += lu_solve(self.factor, sides - self.matrix @ solution, check_finite=False)
+        solution += scipy.linalg.lu_solve(
+            self.factor, sides - self.matrix @ solution, check_finite=False
+        )
         ends = np.cumsum([n, len(equal), int(tight.sum())])
         x, free, multipliers, y = np.split(solution, ends)
         lam = np.empty(len(row))

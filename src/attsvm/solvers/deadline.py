@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class WorkOptions:
+class WorkOptions(NamedTuple):
     """How long work takes, on a machine of today; measured on factorisations of 500 to 4000 rows.
 
     Attributes:

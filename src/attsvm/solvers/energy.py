@@ -7,7 +7,7 @@ moderate exponent is smooth near its minimiser, where its norm is not, and conve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 _ROUNDING = 1e-15  # of the threshold of a proximal map
 
 
-@dataclass(frozen=True)
-class EnergyOptions:
+class EnergyOptions(NamedTuple):
     """Numbers of the choice of energy; chosen on random programmes of 50 to 600 rows.
 
     Attributes:

@@ -22,13 +22,14 @@ never makes one. Few rows are settled in integers (:mod:`attsvm.solvers.integers
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.native.lapack import lapack_routine
 from attsvm.solvers import integers
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.proofs import ROUNDING, sharp_adjoint
@@ -39,8 +40,7 @@ _TINY = 2.0**-900  # more than what underflow takes from numbers near one
 _PRIME = 1496910827  # largest products of residues modulo it are integers of 62 bits
 
 
-@dataclass(frozen=True)
-class ProofOptions:
+class ProofOptions(NamedTuple):
     """Limits of :func:`prove_infeasible`. They decide which proofs are tried, never what counts as
     one; all are untuned.
     """
@@ -288,8 +288,6 @@ def _bound_correction(
     2. Bound how far it is from there, with all roundings.
     3. ``theta`` is the longest row times the residual, both in these coordinates.
     """
-    from scipy.linalg.lapack import dtrtri
-
     # 1. Factorise.
     D, Z = rows.D[carrying], rows.Z[rows.owner[carrying]]
     written = (D[:, :, None] * Z[:, None, :]).reshape(len(carrying), -1)
@@ -301,7 +299,7 @@ def _bound_correction(
     pivots = np.abs(np.diag(R))
     if not pivots.min() > options.independent * pivots.max():
         return None
-    inverse, singular = dtrtri(R)
+    inverse, singular = lapack_routine("dtrtri")(R)
     if singular or not np.isfinite(inverse).all():
         return None
     # 2. Roundings of the entries of rows, of the products and of their sums, and what underflows.

@@ -28,17 +28,18 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Norm
-from attsvm.solvers import columns, compiled, integers
+from attsvm.solvers import compiled, integers
 from attsvm.solvers.active_set import active_set, pivot_or_active_set
 from attsvm.solvers.ascent import ASCENT, AscentOptions, BlockAscent
-from attsvm.solvers.hinges import smoothed
+from attsvm.solvers.column_sizes import SIZES, uneven_columns
 from attsvm.solvers.outcomes import (
     STATUS,
     Request,
@@ -52,8 +53,7 @@ from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True)
-class FrobeniusOptions:
+class FrobeniusOptions(NamedTuple):
     """When the solver goes from one stage to the next. They decide how long it takes, never what is
     certified; chosen on random programmes of 50 to 10,000 rows unless said otherwise.
 
@@ -154,7 +154,7 @@ class _FrobeniusSolve:
     def run(self) -> MarginSolution:
         """The stages of this module, by number."""
         p = self.programme
-        sizes = columns.uneven_columns(self.equilibrated, columns.OPTIONS.bits)
+        sizes = uneven_columns(self.equilibrated, SIZES.bits)
         # 1. Columns of very different sizes.
         if sizes is not None:
             solution = self._solve_capped_columns(sizes)
@@ -203,6 +203,9 @@ class _FrobeniusSolve:
 
     def _solve_capped_columns(self, sizes: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is reached."""
+        # few programmes come here, and the import takes longer than most of them
+        from attsvm.solvers import columns
+
         p = self.equilibrated
         least = columns.solve_uneven(p, sizes, self.request.deadline, pivot_or_active_set)
         if least is None:
@@ -317,6 +320,8 @@ class _FrobeniusSolve:
         p = self.programme
         if p.hard or p.opposite is not None:
             return False
+        from attsvm.solvers.hinges import smoothed
+
         # One width after the other, until the rows that it frees make the exact system.
         for smoothed_dual in smoothed(p, dual, self.request.deadline):
             if self._free_rows(smoothed_dual) <= p.dof:

@@ -14,12 +14,12 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import frobenius, interior, polyhedral, splitting
+from attsvm.solvers.column_sizes import Even, even_columns
 from attsvm.solvers.interior import SOLVER, InteriorPoints
 from attsvm.solvers.optimality_checks import unique_weights
 from attsvm.solvers.outcomes import Request, certified_solution, zero_solution
 from attsvm.solvers.proofs import Certificate, certify_soft
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.units import Even, evened
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what comes of it is certified
@@ -44,7 +44,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
 
     # Soft margins take no equalities.
     no_equality = np.zeros(margins.m, dtype=np.bool_)
-    even, iterations = evened(margins), 0
+    even, iterations = even_columns(margins), 0
     # Most end with the first start; the others cost a solve.
     for start in _starts(margins, norm, even, request):
         method = InteriorPoints(even, norm.p != 1.0, request, no_equality, consider, start=start)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from attsvm.solvers.programme import Programme, explicit_rows
 from attsvm.solvers.threads import all_threads
 
 
-@dataclass(frozen=True)
-class HingeOptions:
+class HingeOptions(NamedTuple):
     """Numbers of the method; chosen on random programmes that nothing separates.
 
     Attributes:

@@ -16,19 +16,16 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray
-from attsvm.solvers import lattice
 from attsvm.solvers.programme import DualPoint, Programme
 
 
-@dataclass(frozen=True)
-class IntegerOptions:
+class IntegerOptions(NamedTuple):
     """Limits of the computations in integers."""
 
     rows: int = 200  # of a programme, at most; untuned
@@ -109,6 +106,8 @@ def round_weights(
        far each may move.
     4. Add the combination of moves that is nearest to what is missed.
     """
+    from attsvm.solvers.lattice import nearest_combination
+
     rows, W = np.flatnonzero(point.dual > 0.0), point.W.reshape(-1)
     if p.dof > options.weights or len(rows) > p.dof:
         return None
@@ -142,7 +141,7 @@ def round_weights(
     target = np.concatenate([np.array(missed, dtype=object) * scale, np.zeros(p.dof, object)])
     # 4. Nearest combination.
     equal_sizes = np.zeros(len(target), np.int64)
-    steps = lattice.nearest_combination(basis, target, deadline, heavy=equal_sizes)
+    steps = nearest_combination(basis, target, deadline, heavy=equal_sizes)
     if steps is None:
         return None
     rounded = np.ldexp((start + steps).astype(np.float64), exponent)

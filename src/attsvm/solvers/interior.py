@@ -5,7 +5,7 @@ r"""Interior points for the norms whose balls are polyhedra, :math:`\ell_1` and
    b_c-\xi_c,\qquad t=\sum_e g_e|W_e| \ \text{ or }\ g_e|W_e|\le t,
 
 and hard margins without :math:`\xi`, with :math:`g_e` what an entry counts once columns have one
-size (:mod:`attsvm.solvers.units`): quadratic programmes of one square. Interior points (S.
+size (:mod:`attsvm.solvers.column_sizes`): quadratic programmes of one square. Interior points (S.
 Mehrotra, *On the implementation of a primal-dual interior point method*, 1992) come near the
 solution and say which rows are met with equality and which entries move; these give one linear
 system, whose solution is exact. With :math:`x=A^\top\lambda`, :math:`h_e=1/g_e` and multipliers
@@ -18,15 +18,15 @@ system, whose solution is exact. With :math:`x=A^\top\lambda`, :math:`h_e=1/g_e`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray
+from attsvm.solvers.cancelling import cancelled, with_digits
+from attsvm.solvers.column_sizes import Even
 from attsvm.solvers.outcomes import Request
 from attsvm.solvers.programme import Programme, equilibrate, explicit_rows
-from attsvm.solvers.units import Even, cancelled, with_digits
 
 SOLVER = "interior points"
 """What solutions of this method name as their solver."""
@@ -37,8 +37,7 @@ _RANK = 1e-14  # share of the largest singular value that is rounding
 _SaddleSolver = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
-@dataclass(frozen=True)
-class InteriorOptions:
+class InteriorOptions(NamedTuple):
     """Numbers of the method of this module; chosen on random programmes with features in units up
     to 1e12 apart.
 

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 
 
-@dataclass(frozen=True)
-class LatticeOptions:
+class LatticeOptions(NamedTuple):
     """Numbers of the lattice reduction."""
 
     lovasz: float = 0.75  # share of a squared length that the next one has at least, as published

@@ -32,7 +32,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,8 +54,7 @@ _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal
 _ZERO = 1e-14  # share of a multiplier below which it is rounding
 
 
-@dataclass(frozen=True)
-class NewtonOptions:
+class NewtonOptions(NamedTuple):
     """Numbers of the method; chosen on random programmes of 600 to 30,000 rows, and on correlated
     rows of texts, unless said otherwise.
 

@@ -34,7 +34,6 @@ its singular values too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +44,7 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.proofs import Certificate
 
 
-@dataclass(frozen=True)
-class CheckOptions:
+class CheckOptions(NamedTuple):
     """From when on numbers count as different from zero, and matrices as too large; untuned.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import Protocol, overload
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
 
 
-@dataclass(frozen=True)
-class StatusOptions:
+class StatusOptions(NamedTuple):
     """Limits that decide about supports and statuses; untuned.
 
     Attributes:

@@ -19,12 +19,12 @@ and signs: free multipliers in their box, margins at least :math:`b` on rows at 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.native.lapack import lapack_routine
 from attsvm.solvers.deadline import cholesky_work, time_for
 from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.threads import all_threads
@@ -34,8 +34,7 @@ _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away aga
 _SINGULAR_STEP = 1e100  # a step of this size comes from a singular system
 
 
-@dataclass(frozen=True)
-class PivotOptions:
+class PivotOptions(NamedTuple):
     """Limits of pivoting. They decide how long it takes and where it gives up, never what is
     certified; all were chosen on random programmes of 50 to 10,000 rows.
 
@@ -201,17 +200,15 @@ def solve_system(
     """The multipliers that make free rows tight, with the others at their sides; ``None`` where the
     system is singular.
     """
-    from scipy.linalg.lapack import dpotrs
-
     rows: IntArray = np.flatnonzero(sides.free)
     dual = np.where(sides.upper, p.cap, 0.0)
     W = p.adjoint(dual)
     if len(rows) == 0:
         return SystemSolution(dual, p.values(W) - p.b, 0.0, 0.0, W)
     factor = _cholesky(p, rows)
-    solution = None
+    solution, potrs = None, lapack_routine("dpotrs")
     if factor is not None:
-        solution = _refined(p, rows, dual, W, lambda r: dpotrs(factor, r, lower=1)[0], options)
+        solution = _refined(p, rows, dual, W, lambda r: potrs(factor, r, lower=1)[0], options)
     poor = solution is None or solution.residual > solution.noise
     if poor and len(rows) <= p.dof and len(rows) * p.dof <= options.written:
         # The Gram matrix squares the condition of the rows; a QR factorisation of the rows
@@ -221,7 +218,7 @@ def solve_system(
         (R,) = qr(explicit_rows(p, rows).T, mode="r", check_finite=False)
         R = R[: len(rows)]
         if (np.diag(R) != 0.0).all():
-            again = _refined(p, rows, dual, W, lambda r: dpotrs(R, r, lower=0)[0], options)
+            again = _refined(p, rows, dual, W, lambda r: potrs(R, r, lower=0)[0], options)
             if solution is None or (again is not None and again.residual < solution.residual):
                 solution = again
     return solution
@@ -229,12 +226,10 @@ def solve_system(
 
 def _cholesky(p: Programme, rows: IntArray) -> FloatArray | None:
     """``(k, k)``: Cholesky factor of the Gram matrix of rows; ``None`` where it is singular."""
-    from scipy.linalg.lapack import dpotrf
-
     G = p.gram(rows)
     G[np.diag_indices(len(rows))] *= 1.0 + _RIDGE * len(rows)
     with all_threads(len(G)):
-        factor, failed = dpotrf(G, lower=1, overwrite_a=1, clean=0)
+        factor, failed = lapack_routine("dpotrf")(G, lower=1, overwrite_a=1, clean=0)
     return None if failed else factor
 
 

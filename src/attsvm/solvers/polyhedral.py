@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +33,8 @@ from attsvm.base.cores import shared_out, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Lp, Norm
-from attsvm.solvers import compiled, frobenius, interior
-from attsvm.solvers.interior import InteriorPoints
+from attsvm.solvers import compiled, frobenius
+from attsvm.solvers.column_sizes import Even, even_columns
 from attsvm.solvers.optimality_checks import unique_weights
 from attsvm.solvers.outcomes import (
     STATUS,
@@ -47,7 +47,6 @@ from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.units import Even, evened
 
 SOLVER = "interior points"
 """What solutions of this method name as their solver."""
@@ -68,8 +67,7 @@ class RoughStage(NamedTuple):
     reach: float
 
 
-@dataclass(frozen=True)
-class PolyhedralOptions:
+class PolyhedralOptions(NamedTuple):
     """Numbers of the method. They decide how long it takes, never what is certified; chosen on
     random programmes of 300 to 30,000 rows.
 
@@ -177,20 +175,16 @@ class _PolyhedralSolve:
         if not self._is_within_tolerance():
             # 3. The Frobenius solution.
             # Columns of one size, because whether weights exist does not depend on them.
-            even = evened(self.margins)
+            even = even_columns(self.margins)
             cold = replace(request, warm_start=None, warm_weights=None)
             start = frobenius.solve(even.margins, Frobenius(), cold)
             if not start.has_weights:
                 return replace(start, margins=self.margins)
             self._consider(even.restored(start.W), start.dual)
-            if not (start.status == "almost infeasible" and start.gap > STATUS.hopeless):
-                # 4. All rows, or 5. working sets.
-                if even.uneven and interior.fits_interior(
-                    len(self.rows), math.prod(self.margins.shape)
-                ):
-                    self._solve_all_rows(even, start.W)
-                else:
-                    self._solve_working_sets(even, start)
+            hopeless = start.status == "almost infeasible" and start.gap > STATUS.hopeless
+            # 4. All rows, or 5. working sets.
+            if not hopeless and not (even.uneven and self._solve_all_rows(even, start.W)):
+                self._solve_working_sets(even, start)
         assert self.best is not None
         certificate = balance(self.margins, self.norm, self.best)
         return polyhedral_solution(self.margins, self.norm, certificate, request, self.systems)
@@ -211,8 +205,15 @@ class _PolyhedralSolve:
         unfolded[opposite] = np.maximum(-dual[is_pair], 0.0)
         return unfolded
 
-    def _solve_all_rows(self, even: Even, start: FloatArray) -> None:
-        """Interior points on all rows, which take columns that cost next to nothing."""
+    def _solve_all_rows(self, even: Even, start: FloatArray) -> bool:
+        """Interior points on all rows, which take columns that cost next to nothing; whether the
+        programme is small enough for them.
+        """
+        # few programmes come here, and the import takes longer than most of them
+        from attsvm.solvers.interior import InteriorPoints, fits_interior
+
+        if not fits_interior(len(self.rows), math.prod(self.margins.shape)):
+            return False
         is_equality = self.has_any_sign == 1
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
@@ -229,6 +230,7 @@ class _PolyhedralSolve:
         )
         method.run()
         self.systems += method.iterations
+        return True
 
     def _solve_working_sets(self, even: Even, start: MarginSolution) -> None:
         """Interior points on rows that the start has near tight, and on those that they miss.

@@ -30,8 +30,7 @@ from attsvm.solvers.scaling import OutOfRangeError
 from attsvm.solvers.threads import all_threads
 
 
-@dataclass(frozen=True)
-class ProgrammeOptions:
+class ProgrammeOptions(NamedTuple):
     """How the rows of a programme are cut for loops over them."""
 
     shared_entries: int = 1 << 22  # of the differences, from which a second core pays

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from attsvm.solvers.programme import Programme
 _ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
 
 
-@dataclass(frozen=True)
-class ProjectionOptions:
+class ProjectionOptions(NamedTuple):
     """Numbers of the projections.
 
     Attributes:

@@ -13,7 +13,6 @@ is computed from the caller's margins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +36,7 @@ computed again with twice the digits.
 """
 
 
-@dataclass(frozen=True)
-class CertificateOptions:
+class CertificateOptions(NamedTuple):
     """How hard the certificates try to scale weights to their margins; untuned."""
 
     rescalings: int = 3  # of hard-margin weights, since one division rounds

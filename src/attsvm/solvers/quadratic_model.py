@@ -14,16 +14,16 @@ and only a matrix of the size of :math:`N` and :math:`R` is solved anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.native.lapack import lapack_routine
 from attsvm.solvers.threads import all_threads
 
 
-@dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(NamedTuple):
     """Limits of the method; untuned.
 
     Attributes:
@@ -49,11 +49,10 @@ class QuadraticModel:
     """
 
     def __init__(self, form: FloatArray, options: ModelOptions = MODEL) -> None:
-        from scipy.linalg.blas import get_blas_funcs
-        from scipy.linalg.lapack import get_lapack_funcs
-
-        self._symv, self._trsv, self._trsm = get_blas_funcs(("symv", "trsv", "trsm"), (form,))
-        self._potrf = get_lapack_funcs("potrf", (form,))
+        kind = "s" if form.dtype == np.float32 else "d"
+        self._symv, self._trsv, self._trsm, self._potrf = (
+            lapack_routine(f"{kind}{name}") for name in ("symv", "trsv", "trsm", "potrf")
+        )
         self._options = options
         self._form = self._factor = form
         self._factor_rows: IntArray = np.empty(0, dtype=np.int64)
@@ -120,8 +119,6 @@ class QuadraticModel:
         """``(k,)``: the solution of the linear system of the free rows, with the steps ``to_zero``
         of the others; ``None`` where it is singular.
         """
-        from scipy.linalg.lapack import dsysv
-
         factor_rows, trsv = self._factor_rows, self._trsv
         solution, is_inside = to_zero.copy(), np.zeros(len(rhs), dtype=np.bool_)
         is_inside[factor_rows] = True
@@ -136,7 +133,7 @@ class QuadraticModel:
             corner[:count, :count] = _symmetric_entries(self._form, entering, entering)
             corner -= border.T @ border
             corner_rhs = np.append(rhs[entering], to_zero[leaving])
-            outer, failed = dsysv(corner, corner_rhs - border.T @ half)[2:]
+            outer, failed = lapack_routine("dsysv")(corner, corner_rhs - border.T @ half)[2:]
             if failed:
                 return None
             half = half - border @ outer.astype(half.dtype)

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -50,8 +50,7 @@ from attsvm.solvers.programme import Programme, explicit_rows
 from attsvm.solvers.singular_values import Proximal, pair_rates
 
 
-@dataclass(frozen=True)
-class ReweightedOptions:
+class ReweightedOptions(NamedTuple):
     """Numbers of the method; chosen on random programmes of 20 to 600 rows, and on near-equalities.
 
     Attributes:

@@ -42,8 +42,7 @@ from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
 
-@dataclass(frozen=True)
-class WorkingSetOptions:
+class WorkingSetOptions(NamedTuple):
     """Numbers of the working-set method, :func:`solve_on_working_sets`. All are untuned but those
     that say what chose them.
     """

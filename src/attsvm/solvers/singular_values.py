@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.native.lapack import lapack_routine
 from attsvm.solvers.programme import Programme
 
 _CLOSE = 1e-8  # relative distance of singular values below which slopes replace differences
@@ -153,8 +154,6 @@ def curvature(
         products: ``(m, m)`` of that kind, products of all differences, where they are longer than
             the queries; computed for these rows otherwise.
     """
-    from scipy.linalg.blas import get_blas_funcs
-
     if len(rows) ** 2 > LARGEST_MATRIX:
         return None
     blocks, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
@@ -203,6 +202,6 @@ def curvature(
     # 4. Values that move together.
     if prox.joint is not None:
         along = np.einsum("ci,ci,i->c", U, V_rows, prox.joint.astype(kind))
-        syr = get_blas_funcs("syr", (form,))
+        syr = lapack_routine("ssyr" if form.dtype == np.float32 else "dsyr")
         form = syr(1.0, along, a=form.T, lower=1, overwrite_a=1).T
     return form

@@ -13,10 +13,8 @@ from attsvm.base.presentation import html_cell, plot
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.messages import describe_solution
 from attsvm.solvers.optimality_checks import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
-from attsvm.solvers.saving import load_solution, save_solution
 from attsvm.solvers.scaling import scaled
 
 if TYPE_CHECKING:
@@ -140,6 +138,8 @@ class MarginSolution:
         Raises:
             InputError: another suffix, or a file that cannot be written.
         """
+        from attsvm.solvers.saving import save_solution
+
         save_solution(self, path)
 
     @classmethod
@@ -149,6 +149,8 @@ class MarginSolution:
         Raises:
             InputError: no such file, or one that holds no solution.
         """
+        from attsvm.solvers.saving import load_solution
+
         return load_solution(path, cls)
 
     @property
@@ -156,6 +158,8 @@ class MarginSolution:
         """One sentence for a person: status, norm, gap, violation and support, or what contradicts
         what, as the other fields have it.
         """
+        from attsvm.solvers.messages import describe_solution
+
         return describe_solution(self)
 
     @property

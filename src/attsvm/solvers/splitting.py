@@ -41,7 +41,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,7 @@ from attsvm.norms.lifts import Entrywise, Lifted, RowLengths
 from attsvm.solvers import columns, conic, frobenius, newton, optimality_checks, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.anderson import ANDERSON, AndersonOptions, Extrapolation
+from attsvm.solvers.column_sizes import SIZES, uneven_columns
 from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
 from attsvm.solvers.deadline import time_for
 from attsvm.solvers.energy import Energy
@@ -74,8 +75,7 @@ from attsvm.solvers.solution import MarginSolution
 _ROUNDED = 1e-15  # relative gaps are rounded to about so much
 
 
-@dataclass(frozen=True)
-class SplittingOptions:
+class SplittingOptions(NamedTuple):
     """Numbers of the method. They decide how long it takes, never what is certified; chosen on
     random programmes of 50 to 30,000 rows unless said otherwise.
 
@@ -228,7 +228,7 @@ class _SplittingSolve:
         # 3. Capped columns.
         sizes = None
         if not self._is_within_tolerance():
-            sizes = columns.uneven_columns(self.full, columns.OPTIONS.bits)
+            sizes = uneven_columns(self.full, SIZES.bits)
         if sizes is not None and self._split_capped_columns(sizes):
             return self._solution()
         if warm is not None and not is_compiled:
@@ -254,7 +254,7 @@ class _SplittingSolve:
             return verdict
         # 6. Capped columns once more.
         if sizes is None and not (self._is_within_tolerance() or self.request.late):
-            sizes = columns.uneven_columns(self.full, columns.OPTIONS.last)
+            sizes = uneven_columns(self.full, SIZES.last)
             if sizes is not None:
                 self._split_capped_columns(sizes)
         return self._solution()
@@ -467,7 +467,7 @@ class _SplittingSolve:
             W / length,
             start.dual.high / dual_scale,
             start=scaled_start,
-            options=options if is_balanced else replace(options, last_balance=0),
+            options=options if is_balanced else options._replace(last_balance=0),
         )
         assert isinstance(state.projection, CappedProjection)
         best: UnevenSolution | None = None

@@ -13,13 +13,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attsvm.base.cores import lifted, one_thread, thread_pools
 
 
-@dataclass(frozen=True)
-class ThreadOptions:
+class ThreadOptions(NamedTuple):
     """Sizes from which threads pay, on machines of two to sixteen cores
     (``benchmarks/solve_threads.py``).
     """

@@ -212,8 +212,9 @@ class AutogradEngine:
         )
         rows = selection.winner.shape[0 if model.runs is None else 1 :]
         head = linear_head(model)
-        # where W is the parameter itself, it is not recorded twice
-        is_parameter = combined.data_ptr() == next(iter(model.weights.values())).data_ptr()
+        # where W is the only parameter, it is not recorded twice
+        only, *others = model.weights.values()
+        is_parameter = not others and combined.data_ptr() == only.data_ptr()
         return Evaluation(
             loss=_to_numpy(loss).reshape(runs),
             selected=selection.winner.cpu().numpy().reshape(runs, *rows),

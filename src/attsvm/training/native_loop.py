@@ -15,7 +15,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from attsvm import native
-from attsvm.attention import Attention, FactoredAttention
+from attsvm.attention import Attention, FactoredAttention, ScaledAttention
 from attsvm.attention.overriding import hooked, linear_head, overridden
 from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, task_ranges, threads
 from attsvm.base.errors import InputError
@@ -439,6 +439,8 @@ def unsupported(
         return "values are compared with targets and not with labels"
     if linear_head(model) is None:
         return f"the head is {kind(model.head)} and not linear"
+    if isinstance(model, ScaledAttention):
+        return "the model has temperatures"
     if isinstance(model, FactoredAttention) and id(readout) in trained:
         return "the head is trained beside factors"
     if model.objective.code < 0:

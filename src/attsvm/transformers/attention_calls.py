@@ -48,6 +48,8 @@ class AttentionCall:
         maps: of queries and keys, where the call itself knows them.
         softcap: bound :math:`c` of the products; ``None`` where there is none.
         sinks: ``(heads,)``, logits that take attention and give no value; ``None`` without.
+        is_difference: the module subtracts the second half of its heads from the first, as a
+            differential transformer does.
     """
 
     number: int
@@ -60,6 +62,7 @@ class AttentionCall:
     maps: tuple[LinearMap, LinearMap] | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+    is_difference: bool = False
 
     def logits(self, products: Tensor, rows: Tensor) -> Tensor:
         """Logits ``(B, heads, rows, T)`` of these queries from their scaled products with keys."""
@@ -170,6 +173,8 @@ class CallObserver:
             maps,
             softcap,
             None if sinks is None else sinks.detach(),
+            # the name that the paper's code and others give to its factors
+            bool(self._modules) and hasattr(self._modules[-1][1], "lambda_q1"),
         )
         # what is done with a call are no calls of the model: the mode is off meanwhile
         with torch.no_grad(), torch._C.DisableTorchFunction():
@@ -246,7 +251,9 @@ class _InterceptingMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is nn.functional.multi_head_attention_forward:
             return self._run_multi_head(*args, **kwargs)
-        # anything else may be a step of an attention by hand
+        # anything else may be a step of an attention by hand; nearly all calls are none
+        if not self._observer.tracer.follows(func):
+            return func(*args, **kwargs)
         self._observer.tracer.before(func, args, kwargs)
         result = func(*args, **kwargs)
         self._observer.tracer.after(func, args, kwargs, result)

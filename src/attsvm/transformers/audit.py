@@ -28,6 +28,7 @@ from attsvm.transformers.selection_table import SelectionTable, selection_table
 from attsvm.transformers.selections import (
     KINDS,
     Classes,
+    HeadSelections,
     Selections,
     compute_selections,
     favourite_token,
@@ -35,8 +36,8 @@ from attsvm.transformers.selections import (
 
 NAN = float("nan")
 
-SelectionsByLayer = dict[int, Selections]
-"""Selections of the heads of every layer, by the layer's number."""
+SureSelections = dict[tuple[int, int], HeadSelections]
+"""What pending heads select, by the numbers of layer and head."""
 
 
 @dataclass(eq=False, repr=False)
@@ -174,8 +175,7 @@ def audit(
     """Audit every head of a recording.
 
     Args:
-        recording: from :func:`~attsvm.transformers.capture` or
-            :func:`~attsvm.transformers.from_cache`.
+        recording: from :func:`~attsvm.transformers.capture`.
         norms: in which max-margin solutions are compared; none for statistics alone. The nuclear
             norm takes about ten times as long as the Frobenius norm.
         nulls: what the cosines are compared with, see :mod:`attsvm.transformers.comparison`.
@@ -216,8 +216,9 @@ def audit(
 
 def audit_statistics(
     recording: Recording, settings: AuditSettings, classes: Classes | None = None
-) -> tuple[Audit, SelectionsByLayer]:
-    """The statistics of every head; its comparison is left :data:`PENDING`.
+) -> tuple[Audit, SureSelections]:
+    """The statistics of every head, whose comparison is left :data:`PENDING`; and what pending
+    heads select.
 
     Raises:
         InputError: an unknown null or norm, a recording without texts.
@@ -233,30 +234,39 @@ def audit_statistics(
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
     for norm in settings.norms:
         as_norm(norm)
-    if not recording.texts:
+    if not recording.layers:
         raise InputError("the recording has no texts; call the model inside the capture block")
-    selections = selections_by_layer(recording, classes)
-    heads = [
-        _head_statistics(recording, layer, selections[layer.number], h, settings)
-        for layer in recording.layers.values()
-        for h in range(layer.heads)
-    ]
+    heads: list[Head] = []
+    selections: SureSelections = {}
+    # a layer at a time: they may lie on the disk
+    for layer in recording.layers.values():
+        of_layer = compute_selections(recording, layer, classes)
+        for h in range(layer.heads):
+            head = _head_statistics(recording, layer, of_layer, h, settings)
+            heads.append(head)
+            if head.uncompared == PENDING:
+                selections[head.layer, head.head] = of_layer.of_head(h, settings.threshold)
     heads.sort(key=lambda head: (head.layer, head.head))
     return Audit(heads, recording, settings.threshold, drawings(recording)), selections
 
 
-def selections_by_layer(recording: Recording, classes: Classes | None = None) -> SelectionsByLayer:
-    """Selections of every head of a recording, by the layer's number."""
-    return {
-        number: compute_selections(recording, layer, classes)
-        for number, layer in recording.layers.items()
-    }
+def select_again(recording: Recording, result: Audit, settings: AuditSettings) -> SureSelections:
+    """What the pending heads of an audit select, from another recording of the same texts."""
+    selections: SureSelections = {}
+    for number in sorted({head.layer for head in result.pending}):
+        layer = recording.layers[number]
+        of_layer = compute_selections(recording, layer)
+        for head in result.pending:
+            if head.layer == number:
+                h = layer.head_numbers.index(head.head)
+                selections[number, head.head] = of_layer.of_head(h, settings.threshold)
+    return selections
 
 
 def compare_pending_heads(
     recording: Recording,
     result: Audit,
-    selections: SelectionsByLayer,
+    selections: SureSelections,
     settings: AuditSettings,
     classes: Classes | None = None,
 ) -> Iterator[Head]:
@@ -269,7 +279,7 @@ def compare_pending_heads(
         # draws of a head depend on no other head, so that a resumed audit is the same
         rng = np.random.default_rng([settings.seed, head.layer, head.head])
         inputs = HeadInputs(layer, h, settings.center, classes)
-        comparison = HeadComparison(inputs, selections[head.layer], h, settings, rng)
+        comparison = HeadComparison(inputs, selections[head.layer, head.head], settings, rng)
         pairs = [comparison.compare(as_norm(norm)) for norm in settings.norms]
         fits = tuple(fit for fit, _ in pairs)
         yield replace(

@@ -43,7 +43,8 @@ class AuditCheckpoint:
             return
         heads = [_read_head(row) for row in content["heads"]]
         drawings = [Drawing(**row) for row in content["drawings"]]
-        audit = Audit(heads, Recording(words=content["words"]), content["threshold"], drawings)
+        recording = Recording(words=content["words"], differences=content["differences"])
+        audit = Audit(heads, recording, content["threshold"], drawings)
         coverage = {**content["coverage"], "cut": dict(content["coverage"]["cut"])}
         self.saved = audit, TextCoverage(**coverage)
         # heads that were compared take the place of the pending ones
@@ -57,6 +58,7 @@ class AuditCheckpoint:
             "heads": list(map(asdict, audit.heads)),
             "drawings": list(map(vars, audit.drawings)),
             "words": audit.recording.words,
+            "differences": audit.recording.differences,
             "threshold": audit.threshold,
             "coverage": {**asdict(coverage), "cut": list(coverage.cut.items())},
         }

@@ -204,6 +204,12 @@ def notes(audit: AuditOrCheckpoints) -> list[str]:
             f"Of long texts some queries were looked at, spread evenly: {head.queries:,} of"
             f" {head.queries_of_texts:,} in a layer."
         )
+    if layers := audit.recording.differences:
+        sentences.append(
+            f"{len(layers)} {'layer subtracts' if len(layers) == 1 else 'layers subtract'} the"
+            " second half of their heads from the first (a difference of two softmaxes); selections"
+            " and margins are those of each softmax alone."
+        )
     # one sentence for each reason, with the number of its heads
     for why, count in Counter(head.uncompared for head in audit.heads if head.uncompared).items():
         sentences.append(f"{_heads_were(count)} not compared with a max-margin solution: {why}.")

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from torch import Tensor, nn
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.transformers.attention_calls import AttentionCall, CallObserver, LinearMap
+from attsvm.datasets.attention_data import BoolArray, IntArray
+from attsvm.transformers.attention_calls import AttentionCall, CallObserver
+from attsvm.transformers.layers_on_disk import LayersOnDisk
 from attsvm.transformers.linear_maps import (
     LinearCall,
+    LinearMatch,
     find_linear_map,
     is_linear_map,
     projection_of_heads,
@@ -42,6 +45,7 @@ def capture(
     *,
     most_queries: int | None = 512,
     projections: bool = True,
+    folder: str | Path | None = None,
 ) -> Iterator[Recording]:
     """Record keys and queries of every attention call of ``model`` while the block runs.
 
@@ -61,6 +65,8 @@ def capture(
             all.
         projections: record the inputs of keys and queries as well where they are linear maps of
             them, so that weights can be compared with max-margin solutions.
+        folder: takes a temporary file with all that is recorded, of which memory then holds one
+            layer at a time, in the model's precision; in memory when left out.
 
     Raises:
         InputError: what is no module and no function, layers or heads that the model does not have,
@@ -89,6 +95,7 @@ def capture(
         None if heads is None else sorted(set(heads)),
         most_queries,
         projections,
+        None if folder is None else LayersOnDisk(folder),
     )
     with observed_registry(module, recorder.observer), recorder, recorder.observer:
         yield recorder.recording
@@ -102,6 +109,7 @@ class _Recorder:
         model: the module that is recorded.
         name: how messages call it.
         layers, heads, most_queries, projections: see :func:`capture`.
+        on_disk: takes the layers, text by text; ``None`` where they stay in memory.
     """
 
     def __init__(
@@ -112,21 +120,26 @@ class _Recorder:
         heads: list[int] | None,
         most_queries: int | None,
         projections: bool,
+        on_disk: LayersOnDisk | None,
     ) -> None:
         if most_queries is not None and most_queries < 1:
             raise InputError(f"most_queries is {most_queries}; keep at least one query")
-        self.recording = Recording()
+        self._recorded: dict[int, Layer] = {}  # texts of one pass at least
+        self._on_disk = on_disk
+        self.recording = Recording(self._recorded if on_disk is None else on_disk)
         self.observer = CallObserver(model, self._record_call)
         self._model, self._name, self._layers, self._heads = model, name, layers, heads
         self._most_queries, self._projections = most_queries, projections
         self._hooks: list[Any] = []
         self._linear_calls: list[LinearCall] = []
+        self._matches: dict[tuple[int, str], LinearMatch] = {}
         self._padding_masks: dict[str, Tensor] = {}
         self._first_text = 0
         self._texts_of_pass = 0
         self._batch: int | None = None
         self._cached = 0
         self._called_layers: set[int] = set()
+        self._has_run = False
 
     def __enter__(self) -> _Recorder:
         for module in self._model.modules():
@@ -154,13 +167,16 @@ class _Recorder:
             raise InputError(
                 f"{self.observer.unknown[0]} of {self._name} attends inside windows or to samples"
                 " of a text, not by products of all queries and keys, which is what a recording"
-                " holds"
+                " holds; take a model that attends to whole texts"
             )
         if not self._called_layers:
-            raise InputError(
-                f"no attention of {self._name} was seen: inside the block it has computed no"
-                " softmax of products of queries and keys"
-            )
+            why = "inside the block it has computed no softmax of products of queries and keys"
+            if self._has_run:
+                why = (
+                    "it computes no softmax of products of queries and keys, so no token is"
+                    " selected; take a model with softmax attention"
+                )
+            raise InputError(f"no attention of {self._name} was seen: {why}")
         # a layer that was asked for and never called is a slip of the caller
         missing = sorted((self._layers or set()) - self._called_layers)
         if missing:
@@ -168,7 +184,11 @@ class _Recorder:
                 f"layer {missing[0]} does not exist; the model has layers"
                 f" {_name_numbers(self._called_layers)}"
             )
-        for layer in self.recording.layers.values():
+        self._finish_texts(at_once=True)
+
+    def _finish_texts(self, at_once: bool = False) -> None:
+        """Leave out queries beyond the limit of the texts so far, and move these to the disk."""
+        for layer in self._recorded.values():
             # each pass was sampled alone, so a text of many passes may hold more
             for i, text in enumerate(layer.texts):
                 sample = evenly_spaced(len(text.positions), self._most_queries)
@@ -177,6 +197,8 @@ class _Recorder:
                     if layer.projection is not None:
                         inputs = layer.projection.query_inputs
                         inputs[i] = inputs[i][sample]
+        if self._on_disk is not None:
+            self._on_disk.move(self._recorded, at_once)
 
     def _record_linear_call(self, module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Tensor) and args and isinstance(args[0], Tensor):
@@ -198,7 +220,7 @@ class _Recorder:
         except TypeError:  # a decorator may take more than the signature that it shows
             arguments = dict(kwargs)
         arguments |= arguments.get("kwargs", {})
-        self._linear_calls = []
+        self._linear_calls, self._has_run = [], True
         self._padding_masks = {
             name: mask.detach().bool().cpu()
             for name in ("attention_mask", "decoder_attention_mask")
@@ -211,7 +233,7 @@ class _Recorder:
         tokens = [] if ids is None else self._unpadded_rows(ids)
         # 2.
         if self._cached:
-            if not self.recording.layers and not self._called_layers:
+            if not self._called_layers:
                 raise InputError(
                     "the first pass in the block goes on from a cache, whose texts are not known;"
                     " begin the texts inside the block"
@@ -222,6 +244,8 @@ class _Recorder:
                 self.recording.tokens[first + b] = np.concatenate([text, new])
             return
         # 3.
+        if self._on_disk is not None:
+            self._finish_texts()
         self._first_text += self._texts_of_pass
         self._texts_of_pass = 0
         self.recording.tokens += tokens
@@ -250,7 +274,7 @@ class _Recorder:
         """
         B, H, Tq, d = call.q.shape
         self._check_batch(call, B)
-        layer = self.recording.layers.get(call.number)
+        layer = self._recorded.get(call.number)
         # 1. a cache of fixed size has room behind the text, a sliding window none before it
         end = self._cached + Tq
         is_self = not layer.cross if layer else call.k.shape[2] in _self_lengths(self._cached, Tq)
@@ -261,21 +285,27 @@ class _Recorder:
             call = replace(call, k=call.k[:, :, :end], mask=mask)
         new_keys = call.k[:, :, -Tq:] if is_self else call.k
         # 2.
-        maps = call.maps
-        if maps is None:
-            query_map = find_linear_map(call.q, self._linear_calls)
-            key_map = find_linear_map(new_keys, self._linear_calls)
-            maps = (query_map, key_map) if query_map and key_map else None
+        matches = None if call.maps else self._match_maps(call, new_keys)
+        inputs = None
+        if call.maps is not None:
+            inputs = call.maps[0][2], call.maps[1][2]
+        elif matches is not None:
+            inputs = matches[0].inputs, matches[1].inputs
         # 3.
         if layer is None:
-            other_inputs = maps is not None and maps[0][2].data_ptr() != maps[1][2].data_ptr()
+            other_inputs = inputs is not None and inputs[0].data_ptr() != inputs[1].data_ptr()
             cross = not is_self or other_inputs
             layer = Layer(call.number, call.name, self._select_heads(H), cross, not cross)
-            self.recording.layers[call.number] = layer
+            self._recorded[call.number] = layer
+            if call.is_difference:
+                self.recording.differences.append(call.number)
+            maps = call.maps
+            if matches is not None:
+                maps = matches[0].linear_map(d), matches[1].linear_map(d)
             if maps is not None:
                 heads, groups = layer.head_numbers, call.k.shape[1]
                 layer.projection = projection_of_heads(*maps, heads, H, groups, d)
-        if maps is None:
+        if inputs is None:
             layer.projection = None
         # 4.
         self._texts_of_pass = max(self._texts_of_pass, B)
@@ -291,13 +321,13 @@ class _Recorder:
                 0 if layer.cross else length - call.k.shape[2],
                 self._cached,
             )
-            self._store_text(call, layer, maps, b, span)
+            self._store_text(call, layer, inputs, b, span)
 
     def _store_text(
         self,
         call: AttentionCall,
         layer: Layer,
-        maps: tuple[LinearMap, LinearMap] | None,
+        inputs: tuple[Tensor, Tensor] | None,
         b: int,
         span: _Span,
     ) -> None:
@@ -359,21 +389,40 @@ class _Recorder:
             new_keys = keys[:, len(columns) - len(new_columns) :]
             layer.texts[index] = layer.texts[index].continued_by(replace(text, keys=new_keys))
         # 4.
-        if layer.projection is None or maps is None:
+        if layer.projection is None or inputs is None:
             return
         # the inputs of a pass begin at its first new token
         first = 0 if layer.cross else call.k.shape[2] - call.q.shape[2]
-        key_inputs = _input_rows(maps[1][2], b, new_columns - first)
+        key_inputs = inputs[1][b, new_columns - first].cpu()
         shared = not layer.cross and torch.equal(rows, new_columns - first)
-        query_inputs = key_inputs if shared else _input_rows(maps[0][2], b, rows)
-        for inputs, new in (
+        query_inputs = key_inputs if shared else inputs[0][b, rows].cpu()
+        for of_texts, new in (
             (layer.projection.key_inputs, key_inputs),
             (layer.projection.query_inputs, query_inputs),
         ):
             if index is None:
-                inputs.append(new)
+                of_texts.append(new)
             else:
-                inputs[index] = np.concatenate([inputs[index], new])
+                of_texts[index] = torch.cat([of_texts[index], new])
+
+    def _match_maps(
+        self, call: AttentionCall, new_keys: Tensor
+    ) -> tuple[LinearMatch, LinearMatch] | None:
+        """The linear maps that made the queries and the new keys of a call; ``None`` where one of
+        them is none, now or in a pass before.
+        """
+        layer = self._recorded.get(call.number)
+        if layer is not None and layer.projection is None:
+            return None
+        matches = []
+        for role, heads in (("queries", call.q), ("keys", new_keys)):
+            previous = self._matches.get((call.number, role))
+            match = find_linear_map(heads, self._linear_calls, previous)
+            if match is None:
+                return None
+            self._matches[call.number, role] = match
+            matches.append(match)
+        return matches[0], matches[1]
 
     def _check_batch(self, call: AttentionCall, B: int) -> None:
         """Refuse attention inside windows of a text: its queries and keys are not a text's."""
@@ -551,8 +600,3 @@ def _uses_flex_attention(module: nn.Module) -> bool:
     # torch.compile keeps the function that it wraps under this name
     values += [getattr(value, "_torchdynamo_orig_callable", None) for value in values]
     return any(value is flex_attention for value in values)
-
-
-def _input_rows(inputs: Tensor, text: int, rows: Tensor) -> FloatArray:
-    values: FloatArray = inputs[text].double().cpu()[rows].numpy()
-    return values

@@ -34,8 +34,8 @@ from attsvm.norms import Norm
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.transformers.head_findings import Comparison
 from attsvm.transformers.head_inputs import HeadInputs
-from attsvm.transformers.null_weights import Null, equally_sure_queries, null_variant
-from attsvm.transformers.selections import Selections
+from attsvm.transformers.null_weights import Null, equally_sure_queries, null_factors
+from attsvm.transformers.selections import HeadSelections
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,13 @@ class HeadComparison:
     def __init__(
         self,
         inputs: HeadInputs,
-        selections: Selections,
-        h: int,
+        selections: HeadSelections,
         settings: AuditSettings,
         rng: np.random.Generator,
     ) -> None:
-        self.inputs, self._h, self._settings, self._rng = inputs, h, settings, rng
-        self._selected = selections.selected[h]
-        self._position = selections.position
-        self.sure = np.flatnonzero(selections.sure(h, settings.threshold))
+        self.inputs, self._settings, self._rng = inputs, settings, rng
+        self._selected, self.sure = selections.selected, selections.sure
+        self._position = np.concatenate([text.positions for text in inputs.layer.texts])
         self.members = self._draw_members(self.sure)
 
     def compare(self, norm: Norm) -> tuple[Comparison, MarginSolution]:
@@ -125,17 +123,18 @@ class HeadComparison:
             return tuple(self._cosine_of_draw(null, norm) for _ in range(self._settings.draws))
         # without linear maps all heads of a layer are s I: there is nothing to compare
         layer = self.inputs.layer
-        others = [k for k in range(layer.heads if layer.projection else 0) if k != self._h]
+        others = [k for k in range(layer.heads if layer.projection else 0) if k != self.inputs.h]
         return tuple(cosine(self.inputs.weights(k), solution.W) for k in others)
 
     def _cosine_of_draw(self, null: Null, norm: Norm) -> float:
         """The cosine of other weights and the solution of their own selections."""
         if null == "reflected":
             W = self.inputs.reflected(self._rng)
+            logits = self.inputs.logits(W)
         else:
-            W = null_variant(self.inputs.singular, null, self._rng)
+            left, right = null_factors(self.inputs.singular, null, self._rng)
+            W, logits = left @ right, self.inputs.logits(left, right)
         # their own selections, at the scale at which they are sure of as many queries
-        logits = self.inputs.logits(W)
         sure = equally_sure_queries(
             logits, self.inputs.classes, len(self.sure), self._settings.threshold
         )
@@ -159,8 +158,7 @@ class HeadComparison:
             solution, _ = solve_or_soften(programme, norm, self._settings)
             cosines.append(cosine(W, solution.W))
             # does the solution select what the head does, on texts that it has not seen?
-            logits = self.inputs.logits(solution.W)
-            prediction = np.concatenate([of_text.argmax(axis=1) for of_text in logits])[others]
+            prediction = self.inputs.selected(solution.W, others)
             actual = self._selected[others]
             agreements += int(self.inputs.equivalent(others, prediction, actual).sum())
             # and does always the same distance from the query?

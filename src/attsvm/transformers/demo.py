@@ -105,7 +105,8 @@ def rotated(x: Tensor) -> Tensor:
     """Rows turned by rotary positions, base 10,000, on adjacent pairs of features."""
     T, d = x.shape[-2:]
     speed = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-    angle = (torch.arange(T, dtype=torch.float64)[:, None] * speed).to(x.dtype)
+    # angles on the processor: not every device has float64
+    angle = (torch.arange(T, dtype=torch.float64)[:, None] * speed).to(x)
     even, odd = x[..., 0::2], x[..., 1::2]
     turned = (even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos())
     return torch.stack(turned, dim=-1).flatten(-2)

@@ -52,24 +52,26 @@ def drawings(recording: Recording, limits: DrawingLimits = DrawingLimits()) -> l
     """Drawings of the first texts, as many as fit into the budget, one at least; without layers in
     which keys come from another text, and none where tokens have no names.
     """
-    # lines go from a text to itself
-    layers = [layer for layer in recording.layers.values() if not layer.cross]
-    heads, budget = sum(layer.heads for layer in layers), limits.budget
-    drawn_texts: list[Drawing] = []
-    for number, words in enumerate(recording.words if layers else ()):
+    # lines go from a text to itself; a layer at a time, for they may lie on the disk
+    heads = {n: layer.heads for n, layer in recording.layers.items() if not layer.cross}
+    budget = limits.budget
+    by_text: dict[int, Drawing] = {}
+    for number, words in enumerate(recording.words if heads else ()):
         drawing = Drawing(number, words[: limits.tokens], len(words))
-        budget -= heads * len(drawing.words)
-        if drawn_texts and budget < 0:
+        budget -= sum(heads.values()) * len(drawing.words)
+        if by_text and budget < 0:
             break
-        for layer in layers:
-            for text in layer.texts:
-                if text.text != number or text.keys.shape[1] != drawing.tokens:
-                    continue
-                lines_of_heads = _lines_of_heads(text, len(drawing.words), limits)
-                for h, lines in zip(layer.head_numbers, lines_of_heads, strict=True):
-                    drawing.heads[f"{layer.number}.{h}"] = lines
-        drawn_texts.append(drawing)
-    return drawn_texts
+        by_text[number] = drawing
+    for number in heads if by_text else ():
+        layer = recording.layers[number]
+        for text in layer.texts:
+            if text.text not in by_text or text.keys.shape[1] != by_text[text.text].tokens:
+                continue
+            drawing = by_text[text.text]
+            lines_of_heads = _lines_of_heads(text, len(drawing.words), limits)
+            for h, lines in zip(layer.head_numbers, lines_of_heads, strict=True):
+                drawing.heads[f"{number}.{h}"] = lines
+    return list(by_text.values())
 
 
 def _lines_of_heads(text: TextAttention, tokens: int, limits: DrawingLimits) -> list[Lines]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
@@ -29,6 +30,7 @@ class HeadInputs:
         classes: equivalent tokens.
 
     Attributes:
+        layer, h: the arguments.
         keys: per text ``(T, width)``.
         queries: per text ``(q, width + 1)``; ``(q, d)`` where keys and queries are the inputs.
         classes: per text ``(T,)`` integers, equal for equivalent tokens.
@@ -39,7 +41,7 @@ class HeadInputs:
     def __init__(
         self, layer: Layer, h: int, center: bool = True, classes: Classes | None = None
     ) -> None:
-        self.layer, self._h = layer, h
+        self.layer, self.h = layer, h
         texts = layer.texts
         self.classes = [token_classes(classes, t.text, t.keys.shape[1]) for t in texts]
         self.text = np.concatenate([np.full(len(t.positions), i) for i, t in enumerate(texts)])
@@ -51,21 +53,20 @@ class HeadInputs:
             self.keys = [t.keys[g].double().numpy() for t in texts]
             self.queries = [t.queries[h].double().numpy() for t in texts]
         else:
-            width = P.W_Q.shape[1]
+            query_inputs = [inputs.double().numpy() for inputs in P.query_inputs]
             # the mean query says nothing about any one of them; its share is the constant's
-            stacked = np.concatenate(P.query_inputs)
-            self._mean = stacked.mean(axis=0) if center else np.zeros(width)
-            self.keys = P.key_inputs
+            mean: FloatArray = np.concatenate(query_inputs).mean(axis=0)
+            self._mean = mean if center else np.zeros_like(mean)
+            self.keys = [inputs.double().numpy() for inputs in P.key_inputs]
             self.queries = [
-                np.concatenate([z - self._mean, np.ones((len(z), 1))], axis=1)
-                for z in P.query_inputs
+                np.concatenate([z - self._mean, np.ones((len(z), 1))], axis=1) for z in query_inputs
             ]
 
     def weights(self, h: int | None = None) -> FloatArray:
         """The head's own weights ``(width, width + 1)``, or those of another head of its layer;
         ``s I`` where keys and queries are the inputs.
         """
-        K, Q = self._factors(self._h if h is None else h)
+        K, Q = self._factors(self.h if h is None else h)
         return K.T @ Q
 
     def reflected(self, rng: np.random.Generator) -> FloatArray:
@@ -78,7 +79,7 @@ class HeadInputs:
         # keys and queries of one text are the same inputs, so they are reflected alike
         left = right = reflection(np.concatenate(self.keys), rng)
         if self.layer.cross:
-            right = reflection(np.concatenate(P.query_inputs), rng)
+            right = reflection(torch.cat(P.query_inputs).double().numpy(), rng)
         W = self.weights()
         return np.concatenate([left @ W[:, :-1] @ right, left @ W[:, -1:]], axis=1)
 
@@ -86,19 +87,37 @@ class HeadInputs:
     def singular(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Singular vectors and values of the own weights, none of them zero: ``U, s, Vt``."""
         # the factors are thin: two QRs and a small SVD instead of a large one
-        K, Q = self._factors(self._h)
+        K, Q = self._factors(self.h)
         left, upper = np.linalg.qr(K.T)
         right, lower = np.linalg.qr(Q.T)
         U, s, Vt = np.linalg.svd(upper @ lower.T, full_matrices=False)
         is_nonzero = s > 1e-10 * s[0]
         return left @ U[:, is_nonzero], s[is_nonzero], Vt[is_nonzero] @ right.T
 
-    def logits(self, W: FloatArray) -> list[FloatArray]:
-        """Logits of these weights, per text ``(q, T)``, minus infinity on hidden keys."""
+    def logits(self, W: FloatArray, right: FloatArray | None = None) -> list[FloatArray]:
+        """Logits of the weights ``W``, or of those of low rank ``W @ right``; per text ``(q, T)``,
+        minus infinity on hidden keys.
+        """
+        # a factor at a time: weights of low rank are never multiplied out
         return [
-            np.where(text.visible, (queries @ W.T) @ keys.T, -np.inf)
+            np.where(
+                text.visible,
+                (queries if right is None else queries @ right.T) @ (keys @ W).T,
+                -np.inf,
+            )
             for text, queries, keys in zip(self.layer.texts, self.queries, self.keys, strict=True)
         ]
+
+    def selected(self, W: FloatArray, members: IntArray) -> IntArray:
+        """The keys that these weights select at some queries, ascending numbers ``(m,)``."""
+        selected = np.empty(len(members), dtype=np.int64)
+        text, row = self.text[members], self.row[members]
+        for i in np.unique(text):
+            rows = row[text == i]
+            logits = (self.queries[i][rows] @ W.T) @ self.keys[i].T
+            visible = self.layer.texts[i].visible[rows]
+            selected[text == i] = np.where(visible, logits, -np.inf).argmax(axis=1)
+        return selected
 
     def programme(self, members: IntArray, selected: IntArray) -> PairMargins:
         """The max-margin programme of some queries.
@@ -146,5 +165,6 @@ class HeadInputs:
             return text.scale * np.eye(d), np.eye(d)
         rows = slice(h * d, (h + 1) * d)
         # a column for the constant: the bias, and the share of the mean that was subtracted
-        shift = P.b_Q[rows] + P.W_Q[rows] @ self._mean
-        return text.scale * P.W_K[rows], np.concatenate([P.W_Q[rows], shift[:, None]], axis=1)
+        W_K, W_Q, b_Q = (matrix[rows].double().numpy() for matrix in (P.W_K, P.W_Q, P.b_Q))
+        shift = b_Q + W_Q @ self._mean
+        return text.scale * W_K, np.concatenate([W_Q, shift[:, None]], axis=1)

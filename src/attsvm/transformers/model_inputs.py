@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from attsvm.base.errors import InputError
+from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.pretrained import told_of_model
 from attsvm.base.printable import escaped
 
@@ -41,19 +43,75 @@ def load_or_refuse(load: Callable[[str], Any], name: str) -> Any:
         return load(name)
 
 
-def load_model(name: str) -> nn.Module:
+def load_model(
+    name: str, device: str = "cpu", dtype: str | None = None, device_map: str | None = None
+) -> nn.Module:
     """The model of a folder or hub name, in evaluation mode.
+
+    Args:
+        name: folder or hub name.
+        device: where it runs.
+        dtype: in which type; that of the saved weights when left out.
+        device_map: how accelerate spreads it over devices, instead of ``device``.
 
     Raises:
         InputError: a model that cannot be loaded, or whose weights are not finite.
+        UnavailableError: a device map without accelerate.
     """
-    loader = import_transformers().AutoModel.from_pretrained
-    model: nn.Module = load_or_refuse(loader, name).eval()
-    # one weight that is not finite makes every logit behind it so
+    transformers = import_transformers()
+    # the name of the option before transformers 4.56
+    version = tuple(int(number) for number in transformers.__version__.split(".")[:2])
+    key = "dtype" if version >= (4, 56) else "torch_dtype"
+    options: dict[str, Any] = {key: "auto" if dtype is None else getattr(torch, dtype)}
+    if device_map is not None:
+        check_accelerate()
+        options["device_map"] = device_map
+    load = transformers.AutoModel.from_pretrained
+    model: nn.Module = load_or_refuse(lambda model: load(model, **options), name).eval()
+    if device_map is None:
+        with refused_without_room(name, device):
+            model.to(device)
+    # one weight that is not finite makes every logit behind it so; what a device map leaves on the
+    # disk is checked by its keys and queries
     for key, value in model.named_parameters():
-        if not torch.isfinite(value).all():
+        if not value.is_meta and not torch.isfinite(value).all():
             raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")
     return model
+
+
+@contextlib.contextmanager
+def refused_without_room(name: str, device: str | torch.device) -> Iterator[None]:
+    """A block on a device: where its memory is too small, one sentence.
+
+    Raises:
+        InputError: memory of the device ran out.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise InputError(
+            f"{escaped(name)} does not fit into the memory of {device}; give option dtype bfloat16,"
+            " option device_map auto, or fewer tokens of a text by option tokens"
+        ) from None
+
+
+def check_accelerate() -> None:
+    """Refuse a device map where nothing can follow it.
+
+    Raises:
+        UnavailableError: accelerate is not installed.
+    """
+    if importlib.util.find_spec("accelerate") is None:
+        raise UnavailableError(
+            "option device_map needs the package accelerate; install it with: pip install"
+            " accelerate, or give option device"
+        )
+
+
+def input_device(model: nn.Module) -> torch.device:
+    """The device on which a model takes its input: that of its first weights."""
+    devices = (parameter.device for parameter in model.parameters() if not parameter.is_meta)
+    return next(devices, torch.device("cpu"))
 
 
 def load_tokenizer(name: str) -> Any:
@@ -130,21 +188,29 @@ def run_model(model: nn.Module, name: str, batch: dict[str, Any]) -> None:
     parameters = inspect.signature(model.forward).parameters
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     # a tokenizer may make more than the model takes, such as the type of each token
-    arguments = {key: value for key, value in batch.items() if takes_all or key in parameters}
+    device, dtype = input_device(model), getattr(model, "dtype", torch.float32)
+    # numbers of tokens stay integers; pixels have the type of the weights
+    arguments = {
+        key: value.to(device, dtype) if value.is_floating_point() else value.to(device)
+        for key, value in batch.items()
+        if takes_all or key in parameters
+    }
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
         ids = arguments["input_ids"]
         start = ids.new_full((len(ids), 1), _decoder_start(config))
         arguments["decoder_input_ids"] = torch.cat([start, ids], dim=1)
     try:
-        model(**arguments)
+        with refused_without_room(name, device):
+            model(**arguments)
     except InputError:
         raise
     except Exception as error:  # a model may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"{escaped(name)} ({type(model).__name__}) cannot be run on"
-            f" {' and '.join(arguments)} alone ({escaped(lines[0])[:160].rstrip(' :.')})"
+            f" {' and '.join(arguments)} alone ({escaped(lines[0])[:160].rstrip(' :.')});"
+            " check that the folder holds its own tokenizer or processor"
         ) from error
 
 

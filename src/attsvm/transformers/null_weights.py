@@ -12,11 +12,11 @@ Null = Literal["heads", "random", "rotated", "permuted", "reflected"]
 NULLS: tuple[Null, ...] = ("heads", "random", "rotated", "permuted", "reflected")
 
 
-def null_variant(
+def null_factors(
     singular: tuple[FloatArray, FloatArray, FloatArray], null: Null, rng: np.random.Generator
-) -> FloatArray:
-    """Weights with these singular values: random singular vectors, the same ones ``rotated`` in
-    their two subspaces, or left ones ``permuted`` against right ones.
+) -> tuple[FloatArray, FloatArray]:
+    """Two factors of weights with these singular values: random singular vectors, the same ones
+    ``rotated`` in their two subspaces, or left ones ``permuted`` against right ones.
     """
     # all of them keep the spectrum, and lose how left and right vectors belong together
     U, s, Vt = singular
@@ -27,7 +27,7 @@ def null_variant(
         left, right = U @ _orthogonal(k, k, rng), _orthogonal(k, k, rng) @ Vt
     else:
         left, right = _orthogonal(len(U), k, rng), _orthogonal(Vt.shape[1], k, rng).T
-    return (left * s) @ right
+    return left * s, right
 
 
 def reflection(rows: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder
 from attsvm.base.store import RunFolder, code_digest, finished_run, holds_request, versions
+from attsvm.datasets.devices import check_device
 from attsvm.norms import parse_norm
 from attsvm.transformers.audit import (
     Audit,
-    SelectionsByLayer,
+    SureSelections,
     audit_statistics,
     compare_pending_heads,
-    selections_by_layer,
+    select_again,
 )
 from attsvm.transformers.audit_checkpoint import AuditCheckpoint
 from attsvm.transformers.audit_folder import PAGE, write_audit, write_audit_page
@@ -31,6 +33,7 @@ from attsvm.transformers.checkpoints import Checkpoints
 from attsvm.transformers.comparison import AuditSettings
 from attsvm.transformers.demo import demo_model
 from attsvm.transformers.model_inputs import (
+    check_accelerate,
     load_config,
     load_image_processor,
     load_model,
@@ -63,8 +66,11 @@ class ProbeRequest:
 
     Attributes:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
-        text: a file with a text per line; ``None`` for the demo, which tells a story of its own.
+        text: a file with a text per line; ``None`` for the demo, which has a text of its own.
         images: a folder of pictures, for models of images.
+        device: where models run; the processor when left out.
+        dtype: in which type; that of the saved weights when left out.
+        device_map: how accelerate spreads a model over devices, instead of ``device``.
         norms, nulls, threshold, queries, draws, seed: see :func:`~attsvm.transformers.audit`.
         texts: largest number of texts to read from the file, from its beginning.
         tokens: largest number of tokens to read from a text, from its beginning.
@@ -73,6 +79,9 @@ class ProbeRequest:
     models: tuple[str, ...]
     text: Path | None = None
     images: Path | None = None
+    device: str | None = None
+    dtype: str | None = None
+    device_map: str | None = None
     norms: tuple[str, ...] = ("fro",)
     nulls: tuple[Null, ...] = ("heads", "permuted")
     texts: int = 64
@@ -134,6 +143,7 @@ def probe(
     # 1. whatever is refused is refused before a folder is made
     for norm in request.norms:
         parse_norm(norm)
+    _check_placement(request)
     models, notes_on_folders = _models_by_step(request.models)
     texts = _read_texts_of(request, models.values())
     identity = {
@@ -149,8 +159,9 @@ def probe(
     if done := finished_run(folder, identity):
         return done
     recorded: RecordedTexts | None = None
+    scratch = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
     if not holds_request(folder, identity):
-        recorded = record_model(request, next(iter(models.values())), texts)
+        recorded = record_model(request, next(iter(models.values())), texts, scratch)
     settings = request.settings
     with RunFolder(folder, identity, files=[PAGE], overwrite=overwrite) as run:
         audits: dict[int, Audit] = {}
@@ -160,9 +171,9 @@ def probe(
         for index, (step, name) in enumerate(models.items()):
             # 2. statistics of all heads
             checkpoint = AuditCheckpoint(run, step)
-            selections: SelectionsByLayer | None = None
+            selections: SureSelections | None = None
             if checkpoint.saved is None:
-                recording, coverage = recorded or record_model(request, name, texts)
+                recording, coverage = recorded or record_model(request, name, texts, scratch)
                 recorded = None
                 audit, selections = audit_statistics(recording, settings)
                 checkpoint.save_statistics(audit, coverage)
@@ -179,14 +190,14 @@ def probe(
                 page.write(_audit_or_checkpoints(audits), notes)
                 if selections is None:
                     layers = {head.layer for head in audit.pending}
-                    recording, _ = record_model(request, name, texts, layers)
-                    selections = selections_by_layer(recording)
+                    recording, _ = record_model(request, name, texts, scratch, layers)
+                    selections = select_again(recording, audit, settings)
             for head in compare_pending_heads(recording, audit, selections or {}, settings):
                 audit.replace_head(head)
                 checkpoint.save_comparison(head)
                 progress(end - len(audit.pending), total)
                 page.rewrite(_audit_or_checkpoints(audits), notes, page_interval, page_share)
-            audit.recording = Recording(words=audit.recording.words)  # frees keys and queries
+            audit.recording = audit.recording.without_layers()  # frees keys and queries
         # 4.
         environments = run.environments
         entries = {
@@ -198,11 +209,24 @@ def probe(
         return write_audit(run, result, table, identity, title, command, notes, entries)
 
 
+def _check_placement(request: ProbeRequest) -> None:
+    """Refuse devices and types on which nothing can run here."""
+    if request.device_map is not None:
+        if request.device is not None:
+            raise InputError("give option device or option device_map, not both")
+        check_accelerate()
+    check_device(request.device or "cpu", request.dtype or "float32")
+
+
 def _read_texts_of(request: ProbeRequest, models: Collection[str]) -> ProbeTexts:
     """The texts; where there are none, a model that is not there either is told first."""
     if request.models == (DEMO,):
+        if request.device_map is not None:
+            raise InputError("'demo' is a small model; leave option device_map out")
         if request.text is not None or request.images is not None:
-            raise InputError("'demo' tells a story of its own; leave text out, or name a model")
+            raise InputError(
+                "'demo' is a model with a text of its own; leave text out, or name another model"
+            )
         return ProbeTexts()
     for name in models:
         check_folder(name)
@@ -313,16 +337,28 @@ def _checkpoint_step(folder: Path) -> int | None:
 
 
 def record_model(
-    request: ProbeRequest, name: str, texts: ProbeTexts, layers: Collection[int] | None = None
+    request: ProbeRequest,
+    name: str,
+    texts: ProbeTexts,
+    scratch: Path,
+    layers: Collection[int] | None = None,
 ) -> RecordedTexts:
     """The attention of one of the models on these texts, in some of its layers, and how much of
     the texts it has read.
+
+    Args:
+        request: the probe.
+        name: of the model.
+        texts: what it reads.
+        scratch: folder for a temporary file of keys and queries, so that memory does not grow with
+            the number of layers.
+        layers: numbers of the layers; all when left out.
     """
     if name == DEMO:
         return _record_demo(request, layers)
     if texts.are_pictures:
-        return _record_pictures(name, texts, layers)
-    model = load_model(name)
+        return _record_pictures(request, name, texts, scratch, layers)
+    model = _load(request, name)
     reader, tokenizer = part_for(model, name, "input_ids"), load_tokenizer(name)
     # tokenizers without a limit say so with a very large number
     limits = {
@@ -334,7 +370,7 @@ def record_model(
     known = {why: limit for why, limit in limits.items() if isinstance(limit, int) and limit > 0}
     why = min(known, key=lambda reason: known[reason])
     coverage = TextCoverage(known[why], why)
-    with torch.no_grad(), capture(reader, layers) as recording:
+    with torch.no_grad(), capture(reader, layers, folder=scratch) as recording:
         for number, text in texts.used.items():
             batch = tokenizer(text, return_tensors="pt", truncation=True, max_length=coverage.limit)
             tokens = batch["input_ids"].shape[1]
@@ -354,14 +390,22 @@ def record_model(
     return recording.name_tokens(tokenizer), coverage
 
 
+def _load(request: ProbeRequest, name: str) -> nn.Module:
+    return load_model(name, request.device or "cpu", request.dtype, request.device_map)
+
+
 def _record_pictures(
-    name: str, pictures: ProbeTexts, layers: Collection[int] | None
+    request: ProbeRequest,
+    name: str,
+    pictures: ProbeTexts,
+    scratch: Path,
+    layers: Collection[int] | None,
 ) -> RecordedTexts:
     """The attention of a model of images on these pictures, whose tokens are patches."""
-    reader = part_for(load_model(name), name, "pixel_values")
+    reader = part_for(_load(request, name), name, "pixel_values")
     processor = load_image_processor(name)
     coverage = TextCoverage(0, "")
-    with torch.no_grad(), capture(reader, layers) as recording:
+    with torch.no_grad(), capture(reader, layers, folder=scratch) as recording:
         for file in pictures.used.values():
             batch = processor(read_picture(Path(file)), return_tensors="pt")
             run_model(reader, name, {"pixel_values": batch["pixel_values"]})
@@ -375,6 +419,7 @@ def _record_demo(request: ProbeRequest, layers: Collection[int] | None) -> Recor
     """The attention of the demo's model on the first 200 tokens of its own story, at most."""
     tokens = min(request.tokens, 200)
     model, word_pieces, batch = demo_model(tokens)
+    model.to(request.device or "cpu", getattr(torch, request.dtype or "float32"))
     with torch.no_grad(), capture(model, layers) as recording:
-        model(**batch)
+        run_model(model, DEMO, batch)
     return recording.name_tokens(word_pieces), TextCoverage(tokens, "", tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attsvm.base.printable import Compact
-from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,18 +101,19 @@ class Projection:
     r"""The linear maps from a layer's inputs to its keys and queries, where it has them.
 
     Attributes:
-        W_K, W_Q: ``(heads * d, width)``; for grouped heads ``W_K`` is repeated for its group.
+        W_K, W_Q: ``(heads * d, width)``, in the model's precision; for grouped heads ``W_K`` is
+            repeated for its group.
         b_Q: ``(heads * d,)``, zero where there is none. A bias of the keys moves all logits of a
             query alike and plays no part.
-        key_inputs: per text ``(T, width)``.
+        key_inputs: per text ``(T, width)``, in the model's precision.
         query_inputs: per text ``(q, width)``, those of the recorded queries.
     """
 
-    W_K: FloatArray
-    W_Q: FloatArray
-    b_Q: FloatArray
-    key_inputs: list[FloatArray]
-    query_inputs: list[FloatArray]
+    W_K: Tensor
+    W_Q: Tensor
+    b_Q: Tensor
+    key_inputs: list[Tensor]
+    query_inputs: list[Tensor]
 
 
 @dataclass(eq=False)
@@ -149,23 +151,31 @@ class Recording(Compact):
     """Keys, queries and tokens of all texts, as :func:`capture` records them.
 
     Attributes:
-        layers: by their number, in the order of the forward pass.
+        layers: by their number, in the order of the forward pass; on the disk where
+            :func:`capture` was given a folder.
         tokens: per text the numbers of its tokens, padding left out; empty where the model was not
             called with ``input_ids``.
         words: per text its tokens as strings; empty until :meth:`name_tokens`.
         separators: numbers and names of tokens that separate sentences or texts; those of the
             tokenizer, and punctuation.
+        differences: numbers of the layers that subtract the second half of their heads from the
+            first.
     """
 
-    layers: dict[int, Layer] = field(default_factory=dict)
+    layers: Mapping[int, Layer] = field(default_factory=dict)
     tokens: list[IntArray] = field(default_factory=list)
     words: list[list[str]] = field(default_factory=list)
     separators: frozenset[int | str] = frozenset(".,;:!?")
+    differences: list[int] = field(default_factory=list)
 
     @property
     def texts(self) -> int:
         """Number of texts."""
         return max((len(layer.texts) for layer in self.layers.values()), default=0)
+
+    def without_layers(self) -> Recording:
+        """What a page needs of a recording: names of tokens and layers, no keys and queries."""
+        return replace(self, layers={})
 
     def name_tokens(self, tokenizer: Any) -> Recording:
         """Write every token as ``tokenizer`` does, and take its special tokens as separators;

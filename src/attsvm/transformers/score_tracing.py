@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
+_FIRST_STEPS = _PRODUCTS | {"softmax"}
 _MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 _DIVISIONS = {"div", "__truediv__", "div_", "__itruediv__", "__idiv__", "true_divide", "divide"}
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "num_key_value_heads")
@@ -79,6 +80,10 @@ class ScoreTracer:
             key: scores for key, scores in self._scores.items() if scores.depth <= deepest
         }
 
+    def follows(self, func: Any) -> bool:
+        """Whether a call may be a product, made from one, or a softmax."""
+        return bool(self._scores) or getattr(func, "__name__", "") in _FIRST_STEPS
+
     def before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """See a call that is about to be made."""
         if getattr(func, "__name__", "") != "softmax":
@@ -98,9 +103,6 @@ class ScoreTracer:
     def after(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """See a call that was made."""
         name = getattr(func, "__name__", "")
-        # most calls of most models are neither products nor made from one
-        if name not in _PRODUCTS and not self._scores:
-            return
         if not isinstance(result, Tensor) or result.dim() < 3:
             return
         # 1.
@@ -230,8 +232,10 @@ def _mask_of(
     bias = logits.float() - products
     hidden = (bias <= lowest) | (logits <= 0.5 * torch.finfo(logits.dtype).min)
     rest = bias.masked_fill(hidden, 0.0)
-    # what rounding of the model's precision leaves is no bias
+    # what rounding leaves is no bias: products are rounded in the precision of their factors, even
+    # where softmax is computed in a finer one
     size = products.masked_fill(hidden, 0.0).abs().amax()
-    if bool(rest.abs().amax() > 16 * torch.finfo(logits.dtype).eps * size):
+    eps = max(torch.finfo(dtype).eps for dtype in (logits.dtype, q.dtype, k.dtype))
+    if bool(rest.abs().amax() > 16 * eps * size):
         return rest.masked_fill(hidden, -torch.inf)
     return ~hidden if bool(hidden.any()) else None

@@ -32,6 +32,19 @@ FavouriteToken = tuple[str, float, float]
 
 
 @dataclass(frozen=True, eq=False)
+class HeadSelections:
+    """What a head selects, as far as its programme needs it.
+
+    Attributes:
+        selected: ``(q,)``, the position of the largest logit, queries of all texts end to end.
+        sure: numbers of the queries that it is sure of, ascending.
+    """
+
+    selected: IntArray
+    sure: IntArray
+
+
+@dataclass(frozen=True, eq=False)
 class Selections:
     """Selected tokens of the heads of one layer, query by query of all texts, end to end.
 
@@ -70,6 +83,10 @@ class Selections:
         """Whether each query of a head has top mass above ``threshold`` and a rival, ``(q,)``."""
         is_sure: BoolArray = (self.top[h] > threshold) & (self.rival[h] >= 0)
         return is_sure
+
+    def of_head(self, h: int, threshold: float) -> HeadSelections:
+        """Selections of one head, which hold nothing of the others."""
+        return HeadSelections(self.selected[h].copy(), np.flatnonzero(self.sure(h, threshold)))
 
 
 def compute_selections(

@@ -1,10 +1,10 @@
-r"""Two tokens a sequence, a signal that tells its class and noise; some labels are wrong.
+r"""A signal that tells the class of its sequence, and tokens of noise; some labels are wrong.
 
 Signals are :math:`\mu_+\perp\mu_-` of length :math:`\rho`, noise is Gaussian in the :math:`d-2`
 dimensions that are orthogonal to both. Of the noise, training sees the products of its vectors
-alone. So tokens are written in the ``n + 2`` dimensions that they span: rows of the factor of a
-Wishart matrix (Bartlett, 1933) have products distributed as those of Gaussian vectors in any number
-of dimensions, and ``d`` costs nothing.
+alone. So tokens are written in the dimensions that they span, ``n + 2`` for two tokens: rows of
+the factor of a Wishart matrix (Bartlett, 1933) have products distributed as those of Gaussian
+vectors in any number of dimensions, and ``d`` costs nothing.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ class NoisyInstances(NamedTuple):
     """One instance per seed.
 
     Attributes:
-        data: ``(seeds, n, 2, n + 2)``, labels as training sees them; coordinates 0 and 1 are those
-            of the signals.
+        data: ``(seeds, n, T, n (T - 1) + 2)``, labels as training sees them; coordinates 0 and 1
+            are those of the signals.
         classes: ``(seeds, n)``: 0 where the right label is one, 1 where it is minus one.
         flipped: ``(seeds, n)``: whose label is wrong.
     """
@@ -58,17 +58,28 @@ def signal_length(snr: float, n: int, d: int) -> float:
     return snr * float(np.sqrt(d / n))
 
 
-def draw_noisy(n: int, d: int, eta: float, rho: float, seeds: Sequence[int]) -> NoisyInstances:
+def draw_noisy(
+    n: int,
+    d: int,
+    eta: float,
+    rho: float,
+    seeds: Sequence[int],
+    T: int = 2,
+    weak: float = 0.0,
+) -> NoisyInstances:
     r"""Sequences of uniform classes, :math:`\eta n` of them, rounded, with the wrong label.
 
     Args:
         n: sequences.
-        d: dimension, at least n + 2.
+        d: dimension, at least n (T - 1) + 2.
         eta: share of wrong labels.
         rho: length of the signals; the noise is about as long as the root of d.
         seeds: one instance for each.
+        T: tokens of a sequence, one of them its signal.
+        weak: how much of the other class's signal the first token of noise has.
     """
-    tokens = np.zeros((len(seeds), n, 2, n + 2))
+    noises = n * (T - 1)
+    tokens = np.zeros((len(seeds), n, T, noises + 2))
     classes = np.empty((len(seeds), n), dtype=np.int64)
     flipped = np.zeros((len(seeds), n), dtype=bool)
     for k, seed in enumerate(seeds):
@@ -76,8 +87,10 @@ def draw_noisy(n: int, d: int, eta: float, rho: float, seeds: Sequence[int]) -> 
         classes[k] = rng.integers(2, size=n)
         flipped[k, rng.permutation(n)[: round(eta * n)]] = True
         tokens[k, np.arange(n), SIGNAL, classes[k]] = rho
-        lengths = np.sqrt(rng.chisquare(d - 2 - np.arange(n)))
-        tokens[k, :, NOISE, 2:] = np.diag(lengths) + np.tril(rng.standard_normal((n, n)), -1)
+        tokens[k, np.arange(n), NOISE, 1 - classes[k]] = weak * rho
+        lengths = np.sqrt(rng.chisquare(d - 2 - np.arange(noises)))
+        factor = np.diag(lengths) + np.tril(rng.standard_normal((noises, noises)), -1)
+        tokens[k, :, NOISE:, 2:] = factor.reshape(n, T - 1, noises)
     labels = np.where((classes == 0) ^ flipped, 1.0, -1.0)
     return NoisyInstances(
         AttentionData(tokens, labels, np.ones((*labels.shape, 1))), classes, flipped

@@ -173,9 +173,10 @@ def attention_layers(
         maps = layer.projection
         assert maps is not None
         K, Q = (
-            projection.reshape(layer.heads, -1, projection.shape[1])
+            projection.double().numpy().reshape(layer.heads, -1, projection.shape[1])
             for projection in (maps.W_K, maps.W_Q)
         )
         weights = layer.texts[0].scale * np.einsum("hij,hik->hjk", K, Q)
-        layers.append(LayerAttention(np.stack(maps.key_inputs), texts.numpy(), weights))
+        inputs = torch.stack(maps.key_inputs).double().numpy()
+        layers.append(LayerAttention(inputs, texts.numpy(), weights))
     return layers

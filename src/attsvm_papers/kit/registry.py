@@ -28,6 +28,8 @@ PAPERS = {
     "markov": "From Self-Attention to Markov Models",
     "context": "Generalization or Hallucination? Out-of-Context Reasoning in Transformers",
     "embeddings": "Attention with Trained Embeddings Provably Selects Important Tokens",
+    "selective": "Selective Attention",
+    "topics": "Dynamics of Spontaneous Topic Changes",
     "heads": "The support vector machine inside trained heads (a study of this project)",
     "multihead": "Several heads and layers, starts and noise (a study of this project)",
     "pruning": "Attention that survives pruning (a study of this project)",

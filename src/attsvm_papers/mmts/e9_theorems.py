@@ -416,7 +416,7 @@ def theorems(e, axes):
     axes[1].set_title("locally optimal selections of nine")
     colours = (kit.ATTENTION, kit.BEST, kit.TRAINED, kit.INK)
     for k, ((bound, label), colour) in enumerate(zip(BOUNDS.items(), colours, strict=True)):
-        local = e.where(part="local_path", bound=bound)
+        local = e.take((e["part"] == "local_path") & (e["bound"] == bound))  # perhaps none
         gaps = np.maximum(local["local_gap"] / gap_at_boundary(local["degrees"])[:, None], 1e-12)
         axes[2].plot(PATH_SIZES, gaps.T, "o-", color=colour, linewidth=1.0, ms=3)
         at = (0.05 + 0.35 * (k // 2), 0.2 - 0.08 * (k % 2))

@@ -21,9 +21,9 @@ each other hand on the same, which no layer above can tell apart: such trials ar
 import numpy as np
 import torch
 
-from attsvm import AttentionData, max_margin_batch, selection_margins, sequence_pairs
+from attsvm import AttentionData, max_margin, max_margin_batch, selection_margins, sequence_pairs
 from attsvm.datasets import unit_sphere
-from attsvm.margins import relax, selection_batch
+from attsvm.margins import relax
 from attsvm.optim import SteepestDescent
 from attsvm.training import direction_gap
 from attsvm_papers import kit
@@ -124,11 +124,9 @@ def measure_trial(data, W, winners):
     layers.
     """
     margins_of_layers, margins_read_alone = programmes_of_layers(data, winners)
-    best, solutions_alone, raw = (
-        max_margin_batch(margins_of_layers),
-        max_margin_batch(margins_read_alone),
-        max_margin_batch(selection_batch(data, winners[-1][:, 0])),
-    )
+    best = max_margin_batch(margins_of_layers)
+    solutions_alone = max_margin_batch(margins_read_alone)
+    raw = max_margin(selection_margins(data, winners[-1][:, 0]))
     blocks = np.split(W, len(best), axis=-1)
     gaps = [direction_gap(block, solution.W) for block, solution in zip(blocks, best, strict=True)]
     others = [

@@ -52,7 +52,7 @@ def at_once(seeds, norm, K=20, per_query=4, steps=10_000):
 
 
 @kit.run(
-    kind=KINDS, textbook=[False, True], seeds=kit.seeds(10, by=10, name="runs"), quick={"runs": 1}
+    kind=KINDS, textbook=[False, True], seeds=kit.seeds(10, by=10, name="runs"), quick={"runs": 2}
 )
 def rounding(kind, textbook, seeds, K=20, per_query=4, long=40_000):
     eta0, eta = published_rates(K)

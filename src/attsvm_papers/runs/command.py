@@ -242,6 +242,7 @@ def _dask(address: str | None) -> Iterator[Any]:
 _MARKS = {
     "holds": "holds         ",
     "fails": "FAILS         ",
+    "undecided": "undecided     ",
     "not shown": "not shown     ",
     "not applicable": "not applicable",
 }
@@ -260,6 +261,8 @@ def _claim_line(claim: dict[str, Any]) -> str:
     beside = (
         "" if null is None else f"; null, {null['words']}: {_format_measured(null['measured'])}"
     )
+    if claim["verdict"] == "undecided" and claim.get("halves"):
+        counts += ", {} of {} halves of the trials hold".format(*claim["halves"])
     failure = f"{claim['failure']}: " if claim.get("failure") else ""
     where = f", not of {'; '.join(claim['failing'])}" if claim.get("failing") else ""
     return (

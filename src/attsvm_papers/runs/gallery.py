@@ -16,7 +16,7 @@ from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
-_ORDER = ("fails", "not shown", "not applicable", "holds")
+_ORDER = ("fails", "undecided", "not shown", "not applicable", "holds")
 
 
 def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Picture]) -> None:
@@ -87,7 +87,11 @@ def _card(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     thumbnail = base64.b64encode(first[0].read_bytes()).decode() if first else ""
     verdicts = [claim["verdict"] for claim in run["claims"]]
     mark = next(
-        (verdict for verdict in ("fails", "not shown", "holds") if verdict in verdicts),
+        (
+            verdict
+            for verdict in ("fails", "not shown", "holds", "undecided")
+            if verdict in verdicts
+        ),
         "not applicable",
     )
     return {**run, "thumbnail": thumbnail, "mark": mark, "tally": tally(list(run["claims"]))}

@@ -55,16 +55,19 @@ class Flow:
 
     def run(self, times):
         """Weights ``(times, d, d)`` at logarithms of times, and the last probabilities."""
-        flow = solve_ivp(
-            self.velocity,
-            (-2.0, times[-1]),  # from before anything moves
-            np.zeros(self.basis.shape[1]),
-            method="BDF",
-            jac=self.jacobian,
-            t_eval=times,
-            rtol=1e-5,
-            atol=1e-7,
-        )
+        for method in ("BDF", "Radau"):  # late differences may stall; Radau takes twice the time
+            flow = solve_ivp(
+                self.velocity,
+                (-2.0, times[-1]),  # from before anything moves
+                np.zeros(self.basis.shape[1]),
+                method=method,
+                jac=self.jacobian,
+                t_eval=times,
+                rtol=1e-5,
+                atol=1e-7,
+            )
+            if flow.success:
+                break
         assert flow.success, flow.message
         displacement = (self.basis @ flow.y).T.reshape(-1, *self._start.shape)
         return self._start + displacement, self._at(flow.y[:, -1])[0]

@@ -1,37 +1,28 @@
-r"""Features in different units: columns of differences and queries brought to one size.
+r"""Multipliers that cancel in cheap entries to more digits than float64 leaves.
 
-With :math:`\delta_c=S\hat\delta_c` and :math:`z_i=Q\hat z_i` for diagonal :math:`S, Q` of powers of
-two the margins are those of :math:`\hat W=SWQ`. The entries of :math:`\hat W` then differ in what
-they cost, :math:`\|W\|` is a norm of :math:`(g_{ae}\hat W_{ae})` with
-:math:`g_{ae}=1/(s_aq_e)`, and both programmes have the same multipliers.
-
-Multipliers of a programme with cheap entries have to cancel there:
-:math:`(A^\top\lambda)_{ae}` may not be larger than about :math:`g_{ae}`, while float64 leaves
-:math:`10^{-16}|A|^\top\lambda`. What is left over is taken up by small multipliers of rows that
-need none, whose last digits are small, too (:func:`cancelled`).
+Of a programme whose columns were brought to one size (:mod:`attsvm.solvers.column_sizes`)
+:math:`(A^\top\lambda)_{ae}` may not be larger than about what the entry costs, :math:`g_{ae}`,
+while float64 leaves :math:`10^{-16}|A|^\top\lambda`. What is left over is taken up by small
+multipliers of rows that need none, whose last digits are small, too (:func:`cancelled`), and by the
+last digits of all, chosen together (:func:`with_digits`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.margins import Margins
-from attsvm.solvers.columns import adjoint_residual
 from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_integers
 from attsvm.solvers.programme import Programme
+from attsvm.solvers.proofs import sharp_adjoint
 
 
-@dataclass(frozen=True)
-class UnitOptions:
+class CancellingOptions(NamedTuple):
     """Numbers of this module; chosen on random programmes with features in units up to 1e12 apart.
 
     Attributes:
-        near: exponents by which columns may differ, and nothing is done.
-        rounds: in which rows and columns are brought to one size in turn.
         heavy: share of the largest multiplier from which one has no digits for what is left over.
         passes: of cancelling what is left over.
         together: multipliers whose last digits are chosen together, at most.
@@ -40,8 +31,6 @@ class UnitOptions:
         point: binary digits behind the point with which a lattice is written in integers.
     """
 
-    near: int = 7
-    rounds: int = 3
     heavy: float = 1e-6
     passes: int = 3
     together: int = 40
@@ -50,68 +39,32 @@ class UnitOptions:
     point: int = 64
 
 
-UNITS = UnitOptions()
+CANCELLING = CancellingOptions()
 
 
-class Even(NamedTuple):
-    """A programme with columns of one size.
+def adjoint_residual(
+    p: Programme,
+    dual: tuple[FloatArray, ...],
+    target: FloatArray,
+    entries: IntArray,
+    exponents: IntArray | int = 0,
+) -> FloatArray:
+    """``(k,)``: what the adjoint of multipliers lacks to a target on some entries, computed to
+    twice the digits.
 
-    Attributes:
-        margins: the programme; the given one where its columns are not far apart.
-        powers: ``(d_x, d_z)`` exponents of what the entries of the weights were multiplied with.
+    Args:
+        p: the programme.
+        dual: multipliers ``(m,)``, or numbers that add up to them.
+        target: ``(k,)``.
+        entries: ``(k,)`` positions in the flat weights.
+        exponents: powers of two by which the adjoint is multiplied.
     """
-
-    margins: Margins
-    powers: IntArray
-
-    @property
-    def uneven(self) -> bool:
-        """Whether columns were far apart."""
-        return bool(self.powers.any())
-
-    def costs(self) -> FloatArray:
-        """``(d_x d_z,)`` what each entry counts in the norm, at most 1."""
-        cost: FloatArray = np.ldexp(1.0, self.powers.min() - self.powers).reshape(-1)
-        return cost
-
-    def restored(self, W: FloatArray) -> FloatArray:
-        """Weights of the programme whose columns are as they are."""
-        return np.ldexp(W, -self.powers) if self.uneven else W
-
-
-def evened(margins: Margins, options: UnitOptions = UNITS) -> Even:
-    """The programme with columns of one size, if they are far apart."""
-    D, left = _even_columns(margins.differences, options)
-    Z, right = _even_columns(margins.queries, options)
-    powers = left[:, None] + right
-    if not (left.any() or right.any()):
-        return Even(margins, np.zeros_like(powers))
-    return Even(replace(margins, differences=D, queries=Z), powers)
-
-
-def _even_columns(rows: FloatArray, options: UnitOptions) -> tuple[FloatArray, IntArray]:
-    """Rows divided column by column by powers of two, and the exponents; as they are where these
-    are near each other.
-    """
-    largest = np.maximum(rows.max(axis=0, initial=0.0), -rows.min(axis=0, initial=0.0))
-    is_used = largest > 0.0
-    exponents = np.zeros(rows.shape[1], dtype=np.int64)
-    if not is_used.any() or largest[is_used].max() <= 2.0**options.near * largest[is_used].min():
-        return rows, exponents
-    sizes = np.abs(rows)
-    for _ in range(options.rounds):
-        sizes = np.ldexp(sizes, -_exponents_of(sizes.max(axis=1))[:, None])
-        columns = _exponents_of(sizes.max(axis=0))
-        sizes = np.ldexp(sizes, -columns)
-        exponents += columns
-    exponents = np.where(is_used, exponents - exponents[is_used].min(), 0)
-    return np.ldexp(rows, -exponents), exponents
-
-
-def _exponents_of(sizes: FloatArray) -> IntArray:
-    """Exponents of the powers of two above sizes; 0 for zero."""
-    exponents: IntArray = np.where(sizes > 0.0, np.frexp(sizes)[1], 0).astype(np.int64)
-    return exponents
+    pulls = [sharp_adjoint(p.D, p.Z, p.offsets, digits) for digits in dual]
+    residual = target.copy()
+    for order in (0, 1):  # the larger digits first
+        for pull in pulls:
+            residual -= np.ldexp(pull[order].reshape(-1)[entries], exponents)
+    return residual
 
 
 def cancelled(
@@ -122,7 +75,7 @@ def cancelled(
     is_fine: BoolArray,
     least: FloatArray,
     is_held: BoolArray,
-    options: UnitOptions = UNITS,
+    options: CancellingOptions = CANCELLING,
 ) -> FloatArray:
     """Multipliers near ``dual`` whose adjoint on some entries is ``aim`` to more digits than large
     multipliers have.
@@ -177,7 +130,7 @@ def with_digits(
     tolerance: FloatArray,
     share: float,
     is_held: BoolArray,
-    options: UnitOptions = UNITS,
+    options: CancellingOptions = CANCELLING,
 ) -> FloatArray:
     """Multipliers that differ from ``dual`` by whole units of their last digits, such that their
     adjoint is nearer to ``aim``: the point of a lattice that is near what is left over.
@@ -225,7 +178,7 @@ def with_digits(
     return better if is_better else dual
 
 
-def _is_heavy(dual: FloatArray, options: UnitOptions) -> BoolArray:
+def _is_heavy(dual: FloatArray, options: CancellingOptions) -> BoolArray:
     """Whether multipliers have no digits for what is left over."""
     is_heavy: BoolArray = np.abs(dual) > options.heavy * np.abs(dual).max(initial=0.0)
     return is_heavy

@@ -1,0 +1,1 @@
+"""Selective Attention (Zhang, Chang, Li, Roy-Chowdhury, Chen, Oymak)."""

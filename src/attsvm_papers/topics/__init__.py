@@ -1,0 +1,3 @@
+"""Dynamics of Spontaneous Topic Changes in Next Token Prediction with Self-Attention (Jia,
+Diaz-Rodriguez).
+"""
