@@ -588,7 +588,8 @@ class Claim:
         interval: whether the verdict gives the confidence interval of the mean over instances: for
             fitted rates.
         null: the broken variant on which the claim must fail. The same instances are counted.
-        trials: the columns, between spaces, whose distinct values are the independent trials.
+        trials: the columns, between spaces, whose distinct values are the independent trials. None
+            for what is no sample, or judges an interval already: it is never undecided.
         where: values of columns, as ``{"d": 4}``: measure and assumptions get these rows alone, of
             the evidence and of the null's, and trials are counted among them.
 
