@@ -10,8 +10,8 @@ Source: Generalization or Hallucination? Understanding Out-of-Context Reasoning 
 (Huang et al., 2025), read in its abstract and in a summary of its theorems; sizes are this
 project's
 
-Notes: Theorems 2 and 3 are about groups that are alike. Where they are not, the product favours the
-second fact of some group whoever is asked about. The share of the best nuclear margin needs no
+Notes: Groups are alike, as symmetry asks for; of uneven ones the product is no exact tie, and may
+answer some of the new questions. The share of the best nuclear margin needs no
 solution that is unique: the least margin of told answers over the nuclear norm of the weights, of
 the largest one. The paper's attention is linear; here it is softmax.
 """
