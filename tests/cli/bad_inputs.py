@@ -119,7 +119,6 @@ def not_finite(random: Random, folder: Path) -> list[str]:
 def wrong_labels(random: Random, folder: Path) -> list[str]:
     y = pick(
         random,
-        np.arange(12) % 2,
         np.full(12, 2.0),
         np.ones(12) * 1j,
         np.array(["a"] * 12),
@@ -147,13 +146,9 @@ def missing_array(random: Random, folder: Path) -> list[str]:
 @maker
 def unusable_for_a_fit(random: Random, folder: Path) -> list[str]:
     X = random.normal(size=(12, 3, 4))
-    equal = X.copy()
-    equal[random.integers(12), 2] = equal[0, 0] = equal[0, 2]
-    equal[0, 1] = equal[0, 2]
     changes = pick(
         random,
         {"X": X[:, :1]},
-        {"X": equal},
         {"y": np.ones(12)},
         {"X": X * 1e200},
         {"X": X * 1e-200},
@@ -472,9 +467,7 @@ def wrong_table(random: Random, folder: Path) -> list[str]:
         "\n".join([header, *rows, f"a{comma}b{comma}c"]),
         "\n".join([header, *rows, f"{comma}1"]),
         "\n".join([header, *rows, f"a{comma}"]),
-        "\n".join([header, *rows, f"a{comma}7"]),
         "\n".join([header, *rows[::2]]),
-        "\n".join([header, *rows]).replace("alpha", "al\x00pha", 1) + f"\na{comma}2",
         "\n".join([header, *rows]) + "\ncaf\udce9" + f"{comma}1",
         "\n".join(rows),
     )

@@ -38,6 +38,7 @@ def files(tmp_path_factory):
         # slips of the hand
         ("ft good.npz", ["did you mean fit?"]),
         ("list norms", ["unrecognized arguments: norms; see attsvm list --help"]),
+        ("fti digits", ["invalid choice: 'fti'", "did you mean fit?"]),
         ("fit digits --encodr x", ["--encodr x", "did you mean --encoder?"]),
         ("fit digits --steps x", ["--steps: x is not a whole number of at least 1"]),
         ("fit good.npz --test-size 1.5", ["1.5 does not lie between 0 and 1"]),
@@ -56,7 +57,11 @@ def files(tmp_path_factory):
         ("solve two.npz --tokens nonsense", ["neither positions"]),
         # options that do not go together
         ("fit digits --layer 3", ["option --layer does not go with digits"]),
-        ("fit t.csv --layer 2", ["option --layer does not go with text; it is for an encoder"]),
+        ("fit digits --encoder m", ["option --encoder does not go with digits; it is for texts"]),
+        (
+            "fit t.csv --layer 2",
+            ["option --layer does not go with text; it is for texts with option --encoder"],
+        ),
         ("fit t.csv --vectors ./none", ["there is no folder ./none", "a hub name"]),
         ("fit t.csv --encoder t.csv", ["t.csv is a file; give a folder"]),
         ("fit t.csv --encoder a --vectors b", ["--encoder and option --vectors", "choose one"]),

@@ -40,7 +40,7 @@ def bag_file(path, labels=(-1.0, 1.0)):
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["digits", "bags", "texts"])
+@pytest.mark.parametrize("kind", [pytest.param("digits", marks=pytest.mark.slow), "bags", "texts"])
 def test_command_and_class_have_the_same_numbers(kind, tmp_path):
     path = {
         "digits": lambda: "digits",

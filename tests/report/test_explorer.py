@@ -103,7 +103,7 @@ def test_presets_differ_and_are_named_once() -> None:
 def in_the_plane(run: dict, arrays: dict, shown: list) -> None:
     given = data(n=3, T=4)
     arrays |= {
-        "train": np.arange(len(arrays["train"])) + 100,
+        "explained": np.arange(len(arrays["explained"])) + 100,
         "plane_sequence": np.array([4, 0, 7]),
         "plane_tokens": given.tokens,
         "plane_labels": given.labels,

@@ -299,7 +299,7 @@ def without_views(run: Record, data: Arrays, shown: Shown) -> None:
     [
         (infeasible, "cannot all be separated", "image"),
         (soft, "price C = 10.0", "image"),
-        (soft, "At the trained direction 1 of 225 lie below zero", "image"),
+        (soft, "At the trained direction 1 of 266 lie below zero", "image"),
         (soft, "1 sequences with a single token have no margin", "image"),
         (perfect, "100%", "image"),
         (inaccurate, "The tolerance was not reached", "array"),

@@ -187,7 +187,7 @@ def test_what_cannot_be_explained_is_one_sentence(attention, options, sentence):
 def test_two_heads_have_no_single_selection():
     bags, labels = make_bags(24)
     model = AttentionSVC(heads=2, penalty=1e-2).fit(bags, labels)
-    with pytest.raises(InputError, match="explain needs two classes and one head"):
+    with pytest.raises(InputError, match="explain needs one head; there are 2"):
         model.explain(bags)
 
 

@@ -69,7 +69,7 @@ def words_of(folder: Path) -> None:
     [
         ("demo --norm nonsense", "nonsense"),
         ("demo --null mean", "invalid choice"),
-        ("demo --text text", "'demo' tells a story of its own"),
+        ("demo --text text", "'demo' is a model with a text of its own"),
         ("demo words", "'demo' is one model"),
         ("words --text void", "holds no text"),
         ("words --text latin", "is not UTF-8"),

@@ -55,7 +55,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = _CHOICE.search(message)
-        meant = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        meant = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2]), cutoff=0.6) if wrong else ""
         raise InputError(f"{message}{meant}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

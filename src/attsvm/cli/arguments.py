@@ -62,9 +62,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("text data")
     group.add_argument("--text", metavar="COLUMN", help="column that holds the text")
-    group.add_argument(
-        "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
-    )
+    group.add_argument("--label", metavar="COLUMN", help="column that holds the label")
     group.add_argument(
         "--id", metavar="COLUMN", help="column that identifies a row in predictions.csv"
     )
@@ -76,7 +74,10 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--positive",
         metavar="LABEL",
-        help="label of the positive class (default: the one that sorts last)",
+        help=(
+            "label of the positive class (default: of two the one that sorts last); of more, the"
+            " class that the theory tells from the others (default: the largest)"
+        ),
     )
     group.add_argument(
         "--delimiter",

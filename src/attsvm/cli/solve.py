@@ -168,7 +168,9 @@ def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     if named is not None:
         return named
     dataset = load(options.data, **data_options(options))
-    return dataset.encode(range(len(dataset))).data, {}
+    last = len(dataset.class_names) - 1  # of three classes or more against the others
+    signs = [1.0 if label == last else -1.0 for label in dataset.labels.tolist()]
+    return dataset.encode(range(len(dataset))).data(signs), {}
 
 
 def _of_blocks(options: argparse.Namespace, folder: Path) -> Any:

@@ -49,7 +49,7 @@ def array(path: str | Path, classes: Sequence[str] | None = None) -> Dataset:
     if classes is not None and "y" not in arrays:
         return _unlabelled(path, arrays, classes)
     labels, positions = np.unique(arrays.get("y", np.zeros(0)), return_inverse=True)
-    has_labels = "y" in arrays and arrays["y"].ndim == 1 and not _missing_labels(arrays["y"])
+    has_labels = "y" in arrays and arrays["y"].ndim == 1 and not _no_labels(arrays["y"])
     has_classes = has_labels and (len(labels) > 1 or classes is not None)
     if has_classes:
         arrays["y"] = np.where(positions % 2 == 1, 1.0, -1.0)  # of any classes: to be checked alike
@@ -120,8 +120,9 @@ def _written(labels: NDArray[Any]) -> NDArray[Any]:
     return np.array(class_names(classes))[positions]
 
 
-def _missing_labels(y: NDArray[Any]) -> bool:
-    return bool(y.dtype.kind == "f" and not np.isfinite(y).all())
+def _no_labels(y: NDArray[Any]) -> bool:
+    """Whether values are of a kind that names no class, or one of them is missing."""
+    return y.dtype.kind not in "biufUS" or bool(y.dtype.kind == "f" and np.isnan(y).any())
 
 
 def _nothing(train: IntArray) -> Learned:

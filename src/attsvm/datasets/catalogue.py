@@ -40,6 +40,11 @@ _TAKERS = {
     "slides": _SLIDE_OPTIONS,
     "a file of arrays": ("classes",),
 }
+_PLURALS = {
+    "text": "texts",
+    "vectors of a model": "texts with option model",
+    "an encoder": "texts with option encoder",
+}
 _GENERATED = {
     "digits": (
         "Handwritten digits of scikit-learn, 3 against 8, as 2 x 2 patches; digits:4-9 for another"
@@ -247,5 +252,8 @@ def _refuse(options: dict[str, Any], what: str) -> None:
     for name in options:
         if name not in _TAKERS.get(what, ()):
             takers = [kind for kind, names in _TAKERS.items() if name in names]
-            use = f"it is for {' and '.join(takers)}" if takers else "no data takes it"
+            known = list(dict.fromkeys(_PLURALS.get(kind, kind) for kind in takers))
+            if "texts" in known or name in ("encoder", "model"):  # by whatever makes them vectors
+                known = ["texts", *(kind for kind in known if not kind.startswith("texts"))]
+            use = f"it is for {' and '.join(known)}" if known else "no data takes it"
             raise InputError(f"option {name} does not go with {what}; {use}")

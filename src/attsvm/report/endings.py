@@ -20,8 +20,7 @@ ENDS = {
         " token is then the one with the most attention, and its accuracy counts all the same."
         " The limit is approached slowly. More steps"
         " (--steps) bring a run closer while its direction gap still falls, and change little"
-        " otherwise. As a rule they do not make it more accurate: compare the training and the"
-        " validation part. They stop paying where the first is far above the second."
+        " otherwise. The predictor is fitted before and stays as it is."
         " With fewer features (--dimension) steps are cheaper, and sequences come to one token"
         " sooner.",
     ),

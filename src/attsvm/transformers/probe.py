@@ -66,7 +66,7 @@ class ProbeRequest:
 
     Attributes:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
-        text: a file with a text per line; ``None`` for the demo, which tells a story of its own.
+        text: a file with a text per line; ``None`` for the demo, which has a text of its own.
         images: a folder of pictures, for models of images.
         device: where models run; the processor when left out.
         dtype: in which type; that of the saved weights when left out.
@@ -224,7 +224,9 @@ def _read_texts_of(request: ProbeRequest, models: Collection[str]) -> ProbeTexts
         if request.device_map is not None:
             raise InputError("'demo' is a small model; leave option device_map out")
         if request.text is not None or request.images is not None:
-            raise InputError("'demo' tells a story of its own; leave text out, or name a model")
+            raise InputError(
+                "'demo' is a model with a text of its own; leave text out, or name another model"
+            )
         return ProbeTexts()
     for name in models:
         check_folder(name)
