@@ -8,6 +8,7 @@
     python benchmarks/bags RESULTS --data DATA texts        # sentences of reviews
     python benchmarks/bags RESULTS --data DATA speed        # fits, as ratios
     python benchmarks/bags RESULTS tables                   # what RESULTS holds
+    python benchmarks/bags RESULTS slides --tasks "60 x 200 x 128" --picture slides.svg
 
 ``RESULTS`` is a folder of small files, one per task and method; a call that is repeated computes
 only what is missing. ``DATA`` holds ``musk1/``, ``bags/``, ``mnist/``, ``rt-polarity/`` and
@@ -23,6 +24,7 @@ import sys
 import time
 from pathlib import Path
 
+import drawing
 import folds
 import graded
 import sets
@@ -47,6 +49,7 @@ def main() -> int:
     )
     parser.add_argument("--tasks", nargs="+", help="such as linear/10, 50 or imdb; all by default")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(folds.SEEDS))
+    parser.add_argument("--picture", type=Path, help="SVG of the first task of slides")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing later")
     options = parser.parse_args()
     os.environ[VARIABLE] = str(options.data)
@@ -77,6 +80,9 @@ def main() -> int:
     elif options.what == "speed":
         speed.run(options.results, options.data, _say, until)
     tables.show_all(options.results, options.what)
+    if options.picture is not None:
+        task = (options.tasks or graded.names("slides"))[0]
+        drawing.draw_slides(options.results, task, options.picture)
     print(
         ", ".join(
             f"{name} {version}"

@@ -36,6 +36,20 @@ def test_the_context_of_a_bag_is_in_each_of_its_instances():
     np.testing.assert_array_equal(alone.rows, found.rows[:, 3:])
 
 
+def test_the_size_of_a_bag_is_one_more_feature():
+    given = [np.full((count, 1), 3.0) for count in (1, 4, 16)]
+    features = BagFeatures(size=True).fit(given)
+    scaled = np.array([-1.0, 0.0, 1.0]) * np.sqrt(1.5)  # logarithms at equal distances
+    expected = np.column_stack([np.full(21, 3.0), np.repeat(scaled, [1, 4, 16])])
+    np.testing.assert_allclose(features.transform(given).rows, expected, atol=1e-12)
+    larger = features.transform([np.zeros((64, 1))]).rows  # in the units of the fit
+    np.testing.assert_allclose(larger[:, 1], 2.0 * np.sqrt(1.5))
+    alone = BagFeatures("drop", size=True).fit(given).transform(given)
+    np.testing.assert_allclose(alone.rows, expected[:, 1:], atol=1e-12)
+    equal = BagFeatures(size=True).fit([np.zeros((7, 1))] * 3).transform([np.zeros((7, 1))])
+    np.testing.assert_allclose(equal.rows, 0.0, atol=1e-12)
+
+
 def test_nystroem_features_with_uniform_attention_are_the_mean_map_kernel():
     given = bags(n=6)
     rows = np.concatenate(given)

@@ -102,9 +102,13 @@ class BagFeatures(BagTransformer):
             largest value of each feature, ``(n, 3 d)``. What it makes of a bag is appended to each
             of its instances. None for no context. With it an instance is no longer judged by
             itself, so it does not go with :class:`~attsvm.sklearn.WitnessSVC`.
+        size: whether the logarithm of the number of instances of the bag, scaled to mean 0 and
+            deviation 1 over bags, is one more feature. The more instances there are, the more of
+            them look like a witness by chance.
 
     Attributes:
         instances_, context_: the fitted transformers, None where there is none.
+        size_: mean and deviation of the logarithms, None without ``size``.
         n_features_in_: features of an instance.
         feature_names_in_: their names, when fitted to data frames.
 
@@ -115,9 +119,10 @@ class BagFeatures(BagTransformer):
     [[-1.22], [0.0], [1.22]]
     """
 
-    def __init__(self, instances: Any = None, context: Any = None) -> None:
+    def __init__(self, instances: Any = None, context: Any = None, *, size: bool = False) -> None:
         self.instances = instances
         self.context = context
+        self.size = size
 
     def fit(self, X: Any, y: ArrayLike | None = None, *, bag_ids: ArrayLike | None = None) -> Self:
         """Fit the transformers to bags; ``y`` has no part in it.
@@ -128,7 +133,7 @@ class BagFeatures(BagTransformer):
         bags = as_bags(X, bag_ids)
         if isinstance(self.instances, str) and self.instances != "drop":
             raise InputError(f"instances is {self.instances!r}; give a transformer, None or 'drop'")
-        if isinstance(self.instances, str) and self.context is None:
+        if isinstance(self.instances, str) and self.context is None and not self.size:
             raise InputError("instances are dropped and there is no context, so nothing is left")
         self._remember_features(bags)
         scaled = not (self.instances is None or isinstance(self.instances, str))
@@ -137,6 +142,9 @@ class BagFeatures(BagTransformer):
             self.context_ = (
                 None if self.context is None else clone(self.context).fit(_statistics(bags))
             )
+        logs = np.log(bags.lengths)
+        deviation = float(logs.std()) if np.ptp(bags.lengths) else 1.0
+        self.size_ = (float(logs.mean()), deviation) if self.size else None
         return self
 
     def transform(self, X: Any, *, bag_ids: ArrayLike | None = None) -> Bags:
@@ -157,6 +165,10 @@ class BagFeatures(BagTransformer):
             if self.context_ is not None:
                 context = _dense(self.context_.transform(_statistics(bags)))
                 blocks.append(np.repeat(context, bags.lengths, axis=0))
+        if self.size_ is not None:
+            mean, deviation = self.size_
+            sizes = (np.log(bags.lengths) - mean) / deviation
+            blocks.append(np.repeat(sizes, bags.lengths)[:, None])
         rows = blocks[0] if len(blocks) == 1 else np.hstack(blocks)
         return replace(bags, rows=rows, feature_names=None)
 
