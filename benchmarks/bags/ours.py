@@ -90,6 +90,12 @@ def choose(candidates: list[dict[str, Any]]) -> FitFolds:
     return fit
 
 
+def shuffled(bags: Bags, y: Array, trains: list[Array], seed: int) -> Iterator[Model]:
+    """The null: labels that have nothing to do with their bags."""
+    fit = _only(assumption="standard")
+    yield from fit(bags, np.random.default_rng(seed).permutation(y), trains, seed)
+
+
 def _only(**settings: Any) -> FitFolds:
     return one_by_one(Ours, [settings])
 
@@ -108,6 +114,8 @@ METHODS = {
 GRADED = {
     "attsvm standard": choose(STANDARD),
     "attsvm standard, linear": _only(assumption="standard"),
+    "attsvm mean": _only(assumption="collective", heads=0),
+    "null: attsvm standard, shuffled labels": shuffled,
     "attsvm standard, quadratic": _only(assumption="standard", features="quadratic"),
     "attsvm collective": _only(assumption="collective"),
 }

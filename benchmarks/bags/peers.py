@@ -9,6 +9,7 @@ from shared import FitFolds
 MODULES = {
     "machines": "scikit-learn",
     "attention": "torch",
+    "networks": "torch",
     "sawmil_peers": "sawmil and osqp",
     "ours": "attsvm",
 }

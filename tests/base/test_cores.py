@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from attsvm.base.cores import shared_out, threads
+from attsvm.base.cores import map_on_threads, threads
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def names(most: int | None = None) -> set[str]:
         begun.wait()
         return threading.current_thread().name
 
-    return set(shared_out(work, range(most or 3), most))
+    return set(map_on_threads(work, range(most or 3), most))
 
 
 def test_the_caller_works_and_the_others_are_kept() -> None:
@@ -63,9 +63,9 @@ def test_the_error_of_the_first_part_is_told_and_nothing_begins_after_it() -> No
             raise ValueError(k)
 
     with pytest.raises(ValueError, match="1"):
-        shared_out(work, range(100))
+        map_on_threads(work, range(100))
     assert sorted(begun) == [0, 1, 2]
-    assert shared_out(lambda k: k, range(3)) == [0, 1, 2]
+    assert map_on_threads(lambda k: k, range(3)) == [0, 1, 2]
 
 
 def test_work_within_work_stays_in_its_thread() -> None:
@@ -73,14 +73,14 @@ def test_work_within_work_stays_in_its_thread() -> None:
         time.sleep(0.01)  # long enough for another thread to take a part
         return threading.current_thread().name
 
-    found = shared_out(lambda _: {name(0), *shared_out(name, range(3))}, range(4))
+    found = map_on_threads(lambda _: {name(0), *map_on_threads(name, range(3))}, range(4))
     assert all(len(each) == 1 for each in found)
     assert len(names()) == 3  # and work after it does not
 
 
 def test_callers_in_several_threads_share_the_helpers_and_get_their_results_in_order() -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: shared_out(lambda k: k * k, range(50)), range(40)))
+        found = list(pool.map(lambda _: map_on_threads(lambda k: k * k, range(50)), range(40)))
     assert found == [[k * k for k in range(50)]] * 40
 
 
@@ -92,7 +92,7 @@ def test_what_the_caller_has_set_holds_in_every_thread() -> None:
         return np.geterr()["divide"]
 
     with np.errstate(divide="ignore"):
-        assert shared_out(work, range(3)) == ["ignore"] * 3
+        assert map_on_threads(work, range(3)) == ["ignore"] * 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -318,3 +318,24 @@ def test_halves_on_which_nothing_can_be_measured_say_nothing():
         {"gap": [0.0, 0.3, 0, 0], "seed": range(4)}
     )
     assert (judged.verdict, judged.halves) == ("holds", (0, 0))
+
+
+def test_a_verdict_prints_its_interval_or_why_it_has_none():
+    claim = Claim("A1", "Small gaps.", "ours", lambda e: e["gap"], at_most(0.1, "."))
+    gaps = np.full(20, 0.05)
+    assert "95 % interval of the share 0.83 to 1.00" in str(
+        claim.check({"gap": gaps, "seed": np.arange(20)})
+    )
+    assert "no interval: no column 'seed' tells independent trials apart" in str(
+        claim.check({"gap": gaps})
+    )
+
+
+def test_a_verdict_is_a_row_of_a_data_frame_and_of_a_latex_table():
+    pytest.importorskip("pandas")
+    claim = Claim("A_1", "50 % are small.", "ours", lambda e: e["gap"], at_most(0.1, "."))
+    verdict = claim.check({"gap": [0.05, 0.02]})
+    frame = verdict.to_frame()
+    assert len(frame) == 1
+    assert frame["verdict"][0] == verdict.verdict
+    assert verdict.to_latex().startswith(r"A\_1 & 50 \% are small. & 0.05 & at most 0.1 & 2 of 2")

@@ -18,7 +18,7 @@ from attsvm import datasets, optim, solvers, theory, transformers
 from attsvm.base.errors import InputError
 from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 from attsvm.theory import next_token
-from attsvm.theory.sentences import priority_graph
+from attsvm.theory.sentences import NextTokenData, priority_graph
 from attsvm.training.trajectory import AtSteps
 
 RESULTS = {
@@ -116,6 +116,16 @@ CALLS: dict[str, Callable[[Any], Any]] = {
             next_token.StepRule(0.1),
             3,
             init=(np.eye(8), np.eye(8)),
+            norm=norm,
+            records=ONCE,
+        ).W
+    ),
+    "attsvm.theory.next_token.factored_output_stage": lambda norm: (
+        next_token.factored_output_stage(
+            NextTokenData.from_sentences([[0], [1]], [1, 0]),
+            next_token.StepRule(0.1),
+            3,
+            init=tuple(np.arange(8.0).reshape(2, 2, 2)),
             norm=norm,
             records=ONCE,
         ).W

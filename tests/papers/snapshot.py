@@ -37,7 +37,8 @@ numbers: look into it before it is drawn anew.
 
 LONG = (
     *("factored-1", "graph-1", "graph-6", "md-1c", "md-2", "md-3", "md-3b", "md-4"),
-    *("benign-3", "bias-1", "markov-3", "topics-1"),
+    *("benign-3", "bias-1", "context-2", "embeddings-1", "embeddings-2"),
+    *("markov-3", "topics-1"),
     *("mmts-4", "mmts-8", "mmts-9", "multihead-1", "multihead-2", "multihead-3", "multihead-4"),
     *("ntp-3", "ntp-5", "ntp-8", "spectral-1", "spectral-2", "spectral-3"),
     *("tfsvm-1", "tfsvm-5", "tfsvm-6", "tfsvm-7", "tfsvm-8", "tfsvm-10"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from attsvm.solvers.programme import equilibrate
 
 SLEEPING = AscentOptions(numbers_worth_sleep=0)
 """Small programmes stand for those whose rows may sleep."""
-IN_SEGMENTS = replace(SLEEPING, numbers_worth_segments=0)
+IN_SEGMENTS = SLEEPING._replace(numbers_worth_segments=0)
 
 
 def ascended(margins: Margins, options: AscentOptions = SLEEPING) -> BlockAscent:
@@ -42,7 +41,7 @@ def test_rows_that_sleep_change_no_multiplier() -> None:
     some_asleep = ascended(margins)
     # the last epoch looked at all rows, and found most of them slack
     assert some_asleep.asleep.mean() > 0.5
-    all_awake = ascended(margins, replace(SLEEPING, epochs_per_wake=1))
+    all_awake = ascended(margins, SLEEPING._replace(epochs_per_wake=1))
     assert some_asleep.residual <= 1e-12
     assert all_awake.residual <= 1e-12
     # two ways to one optimum: residuals of 1e-12 leave multipliers 1e-12 over the least curvature
@@ -67,7 +66,7 @@ def test_a_row_that_is_needed_later_wakes_up() -> None:
 @pytest.mark.parametrize("gram_entries", [1 << 26, 0])
 def test_epochs_end_at_the_solution_with_and_without_gram_blocks(gram_entries: int) -> None:
     margins = sphere(40, 20, 30, 3)
-    ascent = ascended(margins, replace(SLEEPING, gram_entries=gram_entries))
+    ascent = ascended(margins, SLEEPING._replace(gram_entries=gram_entries))
     assert ascent.residual <= 1e-12
     p = ascent.programme
     W, _ = p.restored(p.adjoint(ascent.dual), ascent.dual)
@@ -82,7 +81,7 @@ def test_segments_end_with_the_same_bits_on_any_number_of_threads(
     duals = []
     for threads in (1, 3):
         monkeypatch.setenv("ATTSVM_THREADS", str(threads))
-        ascent = ascended(margins, replace(IN_SEGMENTS, gram_entries=gram_entries))
+        ascent = ascended(margins, IN_SEGMENTS._replace(gram_entries=gram_entries))
         assert ascent.segments == 2
         assert ascent.residual <= 1e-12
         duals.append(ascent.dual)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attsvm import native
 from attsvm.attention.sequences import Sequences
-from attsvm.base.cores import WORTH_SHARING, shared_out, task_ranges, threads
+from attsvm.base.cores import WORTH_SHARING, map_on_threads, task_ranges, threads
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 
@@ -125,7 +125,7 @@ class CompiledPass:
             for run in self._runs:
                 run.loss = code
             if self._worth_sharing:
-                shared_out(evaluate, task_ranges(runs, threads()))
+                map_on_threads(evaluate, task_ranges(runs, threads()))
             else:
                 native.library.loss_gradients(
                     *(self._pointers, 0, runs, runs, rescale),

@@ -65,7 +65,7 @@ def even_shares(count: int, most: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(count * k // most for k in range(most + 1)))
 
 
-def shared_out(
+def map_on_threads(
     work: Callable[[Share], Result], shares: Sequence[Share], most: int | None = None
 ) -> list[Result]:
     """Results of ``work`` on every share, on all cores or on as many as ``most``.

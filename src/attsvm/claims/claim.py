@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.base.errors import InputError
+from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.presentation import html_cell
 from attsvm.claims.halves import FEW, half_samples
 from attsvm.claims.intervals import interval, share_interval
@@ -487,8 +488,58 @@ class Verdict:
         where = "".join(f"; {name}: {self.parts[name]:.4g}" for name in self.failing)
         return (
             f"{self.claim.id} {self.verdict}{kind}{where}: measured {self.measured:.4g}, expected"
-            f" {self.claim.expect}{counts}{null}. {self.claim.statement}"
+            f" {self.claim.expect}{counts}{self._interval_in_words()}{null}. {self.claim.statement}"
         )
+
+    def _interval_in_words(self) -> str:
+        """The confidence interval of the mean or of the share that passes, or why there is none."""
+        if self.interval is not None:
+            return ", 95 % interval of the mean {:.4g} to {:.4g}".format(*self.interval)
+        if self.share is not None:
+            return ", 95 % interval of the share {:.2f} to {:.2f}".format(*self.share)
+        if self.counted > 1 and self.trials is None:
+            return f" (no interval: no column {self.claim.trials!r} tells independent trials apart)"
+        return ""
+
+    def to_frame(self) -> Any:
+        """A data frame of one row, with the columns of :meth:`to_json`; ``pandas.concat`` joins
+        those of several claims.
+
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise UnavailableError(
+                "a data frame needs the package pandas; install it with: pip install pandas"
+                " (to_json() returns the same values without it)"
+            ) from None
+        return pandas.DataFrame([self.to_json()])
+
+    def to_latex(self) -> str:
+        r"""A row of a LaTeX table: identifier, statement, measured, expected, how many of how many
+        pass, verdict.
+
+        Example:
+            >>> from attsvm.claims import Claim, at_most
+            >>> claim = Claim("A1", "Small gaps.", "ours", lambda e: e["gap"], at_most(0.1, "."))
+            >>> print(claim.check({"gap": [0.05, 0.02]}).to_latex())
+            A1 & Small gaps. & 0.05 & at most 0.1 & 2 of 2 & holds \\
+        """
+        columns = (
+            self.claim.id,
+            self.claim.statement,
+            f"{self.measured:.4g}",
+            str(self.claim.expect),
+            f"{self.passed} of {self.counted}",
+            self.verdict,
+        )
+        return " & ".join(_LATEX.sub(r"\\\g<0>", column) for column in columns) + r" \\"
+
+
+_LATEX = re.compile(r"[&%$#_{}]")
+"""Characters that LaTeX takes for commands."""
 
 
 class _Counted(NamedTuple):
@@ -537,7 +588,8 @@ class Claim:
         interval: whether the verdict gives the confidence interval of the mean over instances: for
             fitted rates.
         null: the broken variant on which the claim must fail. The same instances are counted.
-        trials: the columns, between spaces, whose distinct values are the independent trials.
+        trials: the columns, between spaces, whose distinct values are the independent trials. None
+            for what is no sample, or judges an interval already: it is never undecided.
         where: values of columns, as ``{"d": 4}``: measure and assumptions get these rows alone, of
             the evidence and of the null's, and trials are counted among them.
 
@@ -552,8 +604,8 @@ class Claim:
         ...     null=Null("another trial's solution", lambda e: Evidence({"gap": e["other"]})),
         ... )
         >>> print(claim.check({"gap": [0.05, 0.02], "other": [0.7, 0.9]}))
-        A1 holds: measured 0.05, expected at most 0.1, 2 of 2 instances pass; null: 0.9. Training
-        meets its own solution.
+        A1 holds: measured 0.05, expected at most 0.1, 2 of 2 instances pass (no interval: no column
+        'seed' tells independent trials apart); null: 0.9. Training meets its own solution.
     """
 
     id: str

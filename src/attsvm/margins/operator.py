@@ -278,9 +278,9 @@ class Margins(Compact):
         runs: Iterable[tuple[int, int, slice]],
     ) -> None:
         """``work(first, last, rows, differences)`` of all runs, among threads."""
-        from attsvm.base.cores import shared_out  # compiled code is imported where it is needed
+        from attsvm.base.cores import map_on_threads  # compiled code is imported where it is needed
 
-        shared_out(lambda run: work(*run, self._rows(run[2])), list(runs))
+        map_on_threads(lambda run: work(*run, self._rows(run[2])), list(runs))
 
     def _runs(self, row_numbers: int) -> Iterator[tuple[int, int, slice]]:
         """Runs of whole sequences whose rows, of so many numbers each, fill a block: the first

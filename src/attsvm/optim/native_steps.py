@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.base.cores import shared_out, threads
+from attsvm.base.cores import map_on_threads, threads
 from attsvm.base.errors import InputError
 from attsvm.native import library
 from attsvm.optim.base import StateList, TensorList, fused_obstacle
@@ -114,7 +114,7 @@ def normalized_step(
 
 def _share_out(work: Callable[[Any], None], shares: list[Any]) -> None:
     """Call ``work`` on every share, on the threads that torch and this package may use."""
-    shared_out(work, shares, min(torch.get_num_threads(), threads()))
+    map_on_threads(work, shares, min(torch.get_num_threads(), threads()))
 
 
 def _have_same_layout(weight: Tensor, *others: Tensor | None) -> bool:

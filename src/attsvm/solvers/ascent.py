@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.base.cores import shared_out
+from attsvm.base.cores import map_on_threads
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.native import ProgrammeRows, address, library
 from attsvm.solvers.programme import Programme
@@ -150,7 +150,9 @@ class BlockAscent:
             ends = np.linspace(0, programme.m, options.segments + 1)
             cuts = np.unique(np.searchsorted(programme.offsets, ends))
             ranges = list(itertools.pairwise(cuts.tolist()))
-        self._segments = shared_out(lambda ends: _Segment(programme, *ends, self._stored), ranges)
+        self._segments = map_on_threads(
+            lambda ends: _Segment(programme, *ends, self._stored), ranges
+        )
 
     @property
     def segments(self) -> int:
@@ -218,7 +220,7 @@ class BlockAscent:
             return worst, moved
 
         # Each segment moves a copy of W; the sum of the changes is taken, in a fixed order.
-        residuals, changes = zip(*shared_out(change, self._segments), strict=True)
+        residuals, changes = zip(*map_on_threads(change, self._segments), strict=True)
         total = functools.reduce(np.add, changes)
         W += total
         # Changes that point the same way gain less together than their steps did.

@@ -15,7 +15,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.base.cores import shared_out
+from attsvm.base.cores import map_on_threads
 from attsvm.base.errors import InputError
 from attsvm.base.presentation import html_cell
 from attsvm.base.printable import Compact
@@ -215,7 +215,7 @@ def solve_all(
 
     # 3. All others.
     unsettled = np.flatnonzero(status == "").tolist()
-    for k, solution in zip(unsettled, shared_out(solve_numbered, unsettled), strict=True):
+    for k, solution in zip(unsettled, map_on_threads(solve_numbered, unsettled), strict=True):
         solutions[k] = solution
         status[k], W[k], dual[rows[k] : rows[k + 1]] = solution.status, solution.W, solution.dual
         figures[k] = solution.norm, solution.gap, solution.violation, 0.0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm import native
-from attsvm.base.cores import shared_out, threads
+from attsvm.base.cores import map_on_threads, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import library
@@ -164,7 +164,7 @@ def solve_many(
     first_rows = offsets[instances]  # of each programme
     alone = len(D) < options.rows_worth_threads
     ranges = [(0, len(instances) - 1)] if alone else balanced_ranges(first_rows, options)
-    shared_out(lambda programmes: _run(batch, *programmes), ranges)
+    map_on_threads(lambda programmes: _run(batch, *programmes), ranges)
     return solutions
 
 

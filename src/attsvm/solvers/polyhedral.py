@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import native
-from attsvm.base.cores import shared_out, threads
+from attsvm.base.cores import map_on_threads, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Lp, Norm
@@ -459,7 +459,7 @@ def compiled_points(
         solve_range((0, 1))
     else:
         cuts = np.linspace(0, count, options.ranges_per_thread * threads() + 1).astype(int)
-        shared_out(solve_range, list(itertools.pairwise(np.unique(cuts).tolist())))
+        map_on_threads(solve_range, list(itertools.pairwise(np.unique(cuts).tolist())))
     return points
 
 

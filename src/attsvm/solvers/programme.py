@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.base.cores import shared_out
+from attsvm.base.cores import map_on_threads
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
@@ -126,7 +126,7 @@ class Programme:
 
         # First rows by their sequences, then the product with queries by columns.
         columns = np.array_split(self._run_shares(pull_share).T, self.options.shares)
-        return np.concatenate(shared_out(lambda block: block @ self.Z, columns))
+        return np.concatenate(map_on_threads(lambda block: block @ self.Z, columns))
 
     def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
         """The rows of the blocks from ``first`` to before ``last``, and where those of each begin
@@ -138,7 +138,9 @@ class Programme:
     def _run_shares(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
         """``run(first, last)`` over shares of the blocks, on all cores."""
         ends = np.linspace(0, len(self.Z), self.options.shares + 1).astype(int).tolist()
-        return np.concatenate(shared_out(lambda share: run(*share), list(itertools.pairwise(ends))))
+        return np.concatenate(
+            map_on_threads(lambda share: run(*share), list(itertools.pairwise(ends)))
+        )
 
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
@@ -346,7 +348,7 @@ def equilibrate_rows(
         scale_share(slice(None))
     else:
         ends = np.linspace(0, len(rows), options.shares + 1).astype(int).tolist()
-        shared_out(
+        map_on_threads(
             scale_share, [slice(*ends_of_share) for ends_of_share in itertools.pairwise(ends)]
         )
     return unit, exponent

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from attsvm import native
 from attsvm.attention import Attention, FactoredAttention, ScaledAttention
 from attsvm.attention.overriding import hooked, linear_head, overridden
-from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, task_ranges, threads
+from attsvm.base.cores import WORTH_SHARING, even_shares, map_on_threads, task_ranges, threads
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, broadcast
@@ -179,7 +179,7 @@ class NativeLoop:
             descend((0, runs), self._room)
             return
         # several shares per thread: runs that stop early leave some of them short
-        shared_out(descend, task_ranges(runs, workers), workers)
+        map_on_threads(descend, task_ranges(runs, workers), workers)
 
     def _advance_large(
         self,
@@ -199,9 +199,9 @@ class NativeLoop:
             # 1. W from its factors
             core.form_weights(run)
             # 2. every chunk is read
-            shared_out(lambda share: core.read_chunks(run, *share), chunk_shares)
+            map_on_threads(lambda share: core.read_chunks(run, *share), chunk_shares)
             # 3. and summed, against the largest factor of all
-            shared_out(lambda share: core.sum_chunks(run, *share), chunk_shares)
+            map_on_threads(lambda share: core.sum_chunks(run, *share), chunk_shares)
             # 4. the step
             core.finish_step(run, step + k, first, second)
 

@@ -75,7 +75,8 @@ def claim(
         null: the broken variant on which the claim must fail: one of :mod:`attsvm_papers.kit.nulls`
             or a function from the evidence to that of the variant, whose docstring says what is
             broken.
-        trials: the columns, between spaces, whose distinct values are the independent trials.
+        trials: the columns, between spaces, whose distinct values are the independent trials; none
+            for what judges an interval over them already.
         where: values of columns, as ``{"part": "descent"}``: the function and the assumptions get
             these rows alone.
         by: columns, between spaces: the numbers are measured among the rows of each value. Of a

@@ -26,6 +26,8 @@ PAPERS = {
     "association": "One-Layer Transformers are Provably Optimal for In-context Reasoning",
     "regular": "How Transformers Learn Regular Language Recognition",
     "markov": "From Self-Attention to Markov Models",
+    "context": "Generalization or Hallucination? Out-of-Context Reasoning in Transformers",
+    "embeddings": "Attention with Trained Embeddings Provably Selects Important Tokens",
     "selective": "Selective Attention",
     "topics": "Dynamics of Spontaneous Topic Changes",
     "heads": "The support vector machine inside trained heads (a study of this project)",

@@ -144,6 +144,7 @@ def exponent_of_weak(e):
     kit.close_to(0.0, 0.1, "set on tuning seeds; zero is derived", share=kit.MOST),
     "ours",
     "derived; that there is a power is recalled",
+    assumes={"100 000 steps": lambda e: e["step"][0, -1] >= 100_000},
     where={"kind": ONE},
     failure="scale",
     explanation=SLOW,

@@ -272,7 +272,7 @@ def of_texts(e):
     return e["data"] != DATA.index("digits")
 
 
-@kit.claim(kit.at_least(0.0, f"hundredths; {LOW}"), null=EXCHANGED)
+@kit.claim(kit.at_least(0.0, f"hundredths; {LOW}"), null=EXCHANGED, trials="")
 def E4_even(e):
     """On every data set the weights of attention are less even under p = 1.1 than under gradient
     descent: squared mean over mean square of their moduli.
@@ -315,6 +315,7 @@ def E4_learns(e):
         "the largest rate, whatever its accuracy",
         validation=lambda e: 0.0 * e["validation"] + e["lr"][:, None],
     ),
+    trials="",
 )
 def E4_inside(e):
     """Every rate that was chosen lies inside the rates that were tried."""

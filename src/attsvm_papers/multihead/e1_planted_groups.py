@@ -194,6 +194,7 @@ def MH6(e):
 
 @kit.claim(
     kit.true("set by this project", share=0.1),
+    assumes={"twenty trials": lambda e: len(e.levels("seed")) >= 20},
     null=kit.exchanged("both heads from one start", "common", False, True),
 )
 def MH6s(e):

@@ -85,6 +85,7 @@ def RL1(e):
     kit.at_most(0.2, "set on tuning seeds", share=kit.MOST),
     "paper",
     PAPER,
+    assumes={"ten trials": lambda e: len(e.levels("seed")) >= 10},
     where={"layers": BOTH},
     failure="scale",
     null=kit.at_start("moved", words="from the first step on"),

@@ -118,6 +118,7 @@ def medians_by_strength(e, column):
     ),
     reference="derived; tfsvm has a related lemma (recalled)",
     by="strength",
+    least=100,
     null=kit.replaced(
         "a sparsemax of scores over the strength itself", error_decay="error_other_decay"
     ),

@@ -15,14 +15,15 @@ from attsvm.base.errors import InputError
 from attsvm.norms import Frobenius, Lp, Nuclear, Spectral
 from attsvm.optim import SteepestDescent
 from attsvm.optim.polyak import PolyakDescent
-from attsvm.solvers import max_margin_batch
-from attsvm.theory import order_margins
+from attsvm.solvers import max_margin, max_margin_batch
+from attsvm.theory import order_margins, soft_label_margins
 from attsvm.theory.next_token import (
     NoAttentionSignalError,
     Problem,
     StepRule,
     attention_stage,
     compiled_runs,
+    factored_output_stage,
     factored_stage,
     joint_stage,
     output_stage,
@@ -136,6 +137,75 @@ def test_factors_move_along_their_own_gradients() -> None:
     assert course.W[-1, 0] == pytest.approx(
         course.factors["K"][-1, 0] @ course.factors["Q"][-1, 0].T
     )
+
+
+def contexts_of_two_runs():
+    """Contexts as tokens of two runs with other numbers of sentences, some with several labels, and
+    the factors of four classes.
+    """
+    rng = np.random.default_rng(4)
+    sets = [
+        NextTokenData.from_sentences(
+            [[0], [1], [2], [2]][:N], [0, 3, 1, 2][:N], rng.uniform(1, 2, N), E
+        )
+        for N, E in zip((4, 3), rng.standard_normal((2, 4, 5)), strict=True)
+    ]
+    return sets, rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 5, 3))
+
+
+def test_factors_of_the_output_matrix_move_along_their_own_gradients() -> None:
+    sets, outputs, values = contexts_of_two_runs()
+    trajectory = factored_output_stage(sets, StepRule(1e-3), 1, init=(outputs, values), records=END)
+    for run, data in enumerate(sets):
+        output, value = (torch.tensor(w[run], requires_grad=True) for w in (outputs, values))
+        logits = torch.tensor(data.embeddings[data.queries]) @ value @ output.T
+        loss = torch.nn.functional.cross_entropy(
+            logits, torch.tensor(data.labels), reduction="none"
+        )
+        mean = (torch.tensor(data.weights) * loss).sum()
+        mean.backward()
+        assert trajectory.loss[0, run] == pytest.approx(mean.item(), rel=1e-13)
+        size = np.sqrt(sum(float((w.grad**2).sum()) for w in (output, value)))
+        for name, w in (("O", output), ("V", value)):
+            assert trajectory.factors[name][-1, run] == pytest.approx(
+                w.detach().numpy() - 1e-3 * w.grad.numpy() / size, abs=1e-14
+            )
+    product = trajectory.factors["O"] @ trajectory.factors["V"].mT
+    np.testing.assert_array_equal(trajectory.W, product)
+
+
+def test_an_output_matrix_may_have_more_or_fewer_classes_than_there_are_tokens() -> None:
+    sets, outputs, values = contexts_of_two_runs()
+    start = outputs @ values.mT
+    data = sets[0]
+    more = np.concatenate([start[0], np.zeros((3, 5))])
+    step = output_stage(data, StepRule(0.1, normalize=False), 1, init=more, records=END)
+    W = torch.tensor(more, requires_grad=True)
+    losses = torch.nn.functional.cross_entropy(
+        torch.tensor(data.embeddings[data.queries]) @ W.T,
+        torch.tensor(data.labels),
+        reduction="none",
+    )
+    (torch.tensor(data.weights) * losses).sum().backward()
+    assert step.W[-1, 0] == pytest.approx(more - 0.1 * W.grad.numpy(), abs=1e-14)
+    for stage, init in (
+        (output_stage, more[:3]),
+        (factored_output_stage, (outputs[0, :3], values[0])),
+    ):
+        with pytest.raises(InputError, match="init has 3 classes and the largest label is 3"):
+            stage(data, StepRule(0.1), 1, init=init)
+
+
+def test_factors_answer_what_no_sentence_has_said() -> None:
+    answers, contexts = [0, 2, 1, 3, 0], np.eye(5)[[0, 0, 1, 1, 2]] + np.eye(5)[[3, 4, 3, 4, 3]]
+    data = NextTokenData.from_sentences([[j] for j in range(5)], answers, None, contexts)
+    starts = 0.001 * np.random.default_rng(0).standard_normal((4, 9, 4))
+    trajectory = factored_output_stage(
+        [data] * 4, StepRule(0.05), 4000, init=(starts[:, :4], starts[:, 4:]), records=END
+    )
+    nuclear = max_margin(soft_label_margins(contexts, np.eye(4)[np.array(answers)]), "nuc")
+    assert (trajectory.cosine(nuclear)[-1] > 1 - 1e-3).all()  # it falls like one over the steps
+    assert (np.argmax(trajectory.W[-1] @ [0, 0, 1, 0, 1], axis=-1) == 2).all()
 
 
 @pytest.mark.parametrize("norm", ["block", "joint"])

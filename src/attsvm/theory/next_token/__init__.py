@@ -16,7 +16,7 @@ The contract, in short:
   steps), plain, Polyak. :func:`output_stage` trains the output matrix, :func:`two_stage` is
   Algorithm 1, :func:`joint_stage` trains both.
 * :func:`steepest_stage` takes steps in any norm, with or without momentum; :func:`factored_stage`
-  trains :math:`W=KQ^\top`.
+  trains :math:`W=KQ^\top`, and :func:`factored_output_stage` :math:`W_{ov}=W_oW_v^\top`.
 * A :class:`WeightTrajectory` has ``steps``, ``W``, ``norm``, ``direction_error(solutions)``,
   ``cosine(solutions)``, ``stopped_at``, and of attention ``log_gap``, ``loss``, ``log_missing``
   (worst sentence), ``alignment(solutions)``.
@@ -32,6 +32,7 @@ from attsvm.theory.next_token.algorithm_one import (
     StepRule,
     TwoStages,
     attention_stage,
+    factored_output_stage,
     factored_stage,
     joint_stage,
     output_stage,
@@ -61,6 +62,7 @@ __all__ = [
     "TwoStages",
     "WeightTrajectory",
     "attention_stage",
+    "factored_output_stage",
     "factored_stage",
     "joint_stage",
     "output_stage",

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_softmax
 
 from attsvm import native
 from attsvm.base.errors import InputError
@@ -161,13 +163,13 @@ def output_stage(
         data: one data set, or one per run.
         rule: normalised or plain.
         steps: how many.
-        init: ``(classes, d)`` or ``(runs, classes, d)``, zero when left out; ``classes`` is K.
+        init: ``(classes, d)`` or ``(runs, classes, d)``; zero, and K classes, when left out.
         records: when to look.
         watch: count the steps at which the loss rose.
 
     Raises:
-        InputError: no sentence of one token in some run, Polyak's rule, or an init of another
-            shape.
+        InputError: no sentence of one token in some run, Polyak's rule, an init of another shape,
+            or a label that is no class.
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
@@ -179,31 +181,20 @@ def output_stage(
         >>> bool(trajectory.loss[-1, 0] < trajectory.loss[0, 0])
         True
     """
-    sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
     if rule.polyak is not None:
         raise InputError(
             "Polyak's rule is not offered for the output matrix; use a normalised or plain rule"
         )
-    singles = [_sentences_of_one_token(run, data_set) for run, data_set in enumerate(sets)]
-    # sentences of one token as a corpus: the token is its own query and its own winner
-    E = np.stack([data_set.embeddings for data_set in sets])
-    x = np.concatenate([data_set.queries for data_set in singles])
-    y = np.concatenate([data_set.labels for data_set in singles])
-    log_weight = np.log(np.concatenate([data_set.weights for data_set in singles]))
-    run_start = np.concatenate([[0], np.cumsum([data_set.N for data_set in singles])])
+    contexts = _Contexts.of(data)
+    E = contexts.embeddings
     runs, K, d = E.shape
-    W0 = _initial_weights("init", init, (runs, K, d))
-    sentence_start = np.arange(len(x) + 1)
-    corpus = compiled_runs.sentences_struct(
-        (x, np.zeros(len(x)), sentence_start, run_start),
-        (x, sentence_start[:-1], y, log_weight),
-        E @ E.mT,
-        K,
-    )
+    classes = K if init is None else _count_classes(init)
+    W0 = _initial_weights("init", init, (runs, classes, d))
+    corpus = contexts.corpus(classes)
     marks = records.steps(steps)
-    recorded = np.zeros((runs, len(marks), K, K))
+    recorded = np.zeros((runs, len(marks), K, classes))
     arrays = {
-        "B": np.zeros((runs, K, K)),
+        "B": np.zeros((runs, K, classes)),
         "values": np.ascontiguousarray(output_values(W0, E)),
         "B_records": recorded,
         **rule.arrays_per_run(runs),
@@ -212,11 +203,168 @@ def output_stage(
     ends = compiled_runs.share_runs(native.library.train_output, corpus, struct)
     # the loop records coefficients B with W = W0 + B^T E
     W = W0 + recorded.swapaxes(0, 1).mT @ E
-    loss = np.zeros((len(marks), runs))
-    table = np.ascontiguousarray(output_values(W, E))
-    addresses = (array.ctypes.data for array in (table, loss, compiled_runs.allocate_work(corpus)))
-    native.library.output_losses(corpus, len(marks), runs, *addresses)
-    return OutputTrajectory(marks, W, ends[:, 0], ends[:, 1] if watch else None, loss=loss)
+    rises = ends[:, 1] if watch else None
+    return OutputTrajectory(marks, W, ends[:, 0], rises, loss=contexts.losses(W))
+
+
+def factored_output_stage(
+    data: Data,
+    rule: StepRule,
+    steps: int,
+    *,
+    init: tuple[ArrayLike, ArrayLike],
+    norm: Norm | str | None = None,
+    momentum: float = 0.0,
+    records: Records = RECORDS,
+) -> OutputTrajectory:
+    r"""Stage 1 for the factors of :math:`W_{ov}=W_oW_v^\top`, output and value matrix: normalised
+    descent on the pair, with one norm for both stacked as ``(classes + d, m)``.
+
+    Small starts turn to the solution of the nuclear norm, where :func:`output_stage` turns to that
+    of the Frobenius norm. Huang et al., *Generalization or Hallucination?* (2025).
+
+    Args:
+        data: see :func:`output_stage`.
+        rule: normalised, constant or decaying.
+        steps: how many.
+        init: :math:`W_o` ``(classes, m)`` and :math:`W_v` ``(d, m)``, or one of each per run. Zero
+            is a stationary point.
+        norm: of the stacked pair, Frobenius when left out.
+        momentum: see :func:`steepest_stage`.
+        records: when to look.
+
+    Returns:
+        The trajectory of :math:`W_{ov}`; ``factors`` holds those of both factors, ``O`` and ``V``.
+
+    Raises:
+        InputError: factors of other shapes, or the errors of :func:`output_stage` and
+            :func:`steepest_stage`.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.theory.sentences import NextTokenData
+        >>> from attsvm.theory.next_token import StepRule, factored_output_stage
+        >>> # Ann, Bob and Cid; where they live, and, of two of them, what they speak
+        >>> contexts = np.eye(5)[[0, 0, 1, 1, 2]] + np.eye(5)[[3, 4, 3, 4, 3]]
+        >>> answers = [0, 2, 1, 3, 0]  # Paris, French, Rome, Italian, Paris
+        >>> data = NextTokenData.from_sentences([[j] for j in range(5)], answers, None, contexts)
+        >>> start = 0.01 * np.random.default_rng(0).normal(size=(9, 4))
+        >>> trained = factored_output_stage(
+        ...     data, StepRule(0.05), 1000, init=(start[:4], start[4:])
+        ... )
+        >>> int(np.argmax(trained.W[-1, 0] @ [0, 0, 1, 0, 1]))  # what Cid speaks
+        2
+    """
+    contexts = _Contexts.of(data)
+    runs, _, d = contexts.embeddings.shape
+    classes, m = _count_classes(init[0]), np.shape(init[0])[-1]
+    contexts.require(classes)
+    shapes = ((runs, classes, m), (runs, d, m))
+    output, value = (
+        _initial_weights(f"init[{k}]", start, shape)
+        for k, (start, shape) in enumerate(zip(init, shapes, strict=True))
+    )
+
+    def gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
+        output, value = pair[:, :classes], pair[:, classes:]
+        G, log_scale = contexts.gradient(output @ value.mT)
+        return np.concatenate([G @ value, G.mT @ output], axis=-2), log_scale
+
+    marks, recorded, stopped = _descend_in_norm(
+        gradient, np.concatenate([output, value], axis=-2), norm, rule, steps, momentum, records
+    )
+    factors = {"O": recorded[..., :classes, :], "V": recorded[..., classes:, :]}
+    W = factors["O"] @ factors["V"].mT
+    return OutputTrajectory(marks, W, stopped, loss=contexts.losses(W), factors=factors)
+
+
+@dataclass(frozen=True)
+class _Contexts:
+    """Sentences of one token of all runs, end to end: embeddings ``(runs, K, d)``; token, label and
+    logarithm of the weight of every sentence; where the sentences of each run begin.
+    """
+
+    embeddings: FloatArray
+    token: IntArray
+    label: IntArray
+    log_weight: FloatArray
+    run_start: IntArray
+
+    @classmethod
+    def of(cls, data: Data) -> _Contexts:
+        """The sentences of one token of these data sets, one per run."""
+        sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
+        singles = [_sentences_of_one_token(run, data_set) for run, data_set in enumerate(sets)]
+        return cls(
+            np.stack([data_set.embeddings for data_set in sets]),
+            np.concatenate([data_set.queries for data_set in singles]),
+            np.concatenate([data_set.labels for data_set in singles]),
+            np.log(np.concatenate([data_set.weights for data_set in singles])),
+            np.concatenate([[0], np.cumsum([data_set.N for data_set in singles])]),
+        )
+
+    def require(self, classes: int) -> None:
+        """Raise for a label that is no class."""
+        if (largest := int(self.label.max())) >= classes:
+            raise InputError(
+                f"init has {classes} classes and the largest label is {largest}; give a row for"
+                " every label"
+            )
+
+    def corpus(self, classes: int) -> native.Corpus:
+        """The struct of the compiled loop: the token is its own query and its own winner."""
+        self.require(classes)
+        start = np.arange(len(self.token) + 1)
+        return compiled_runs.sentences_struct(
+            (self.token, np.zeros(len(self.token)), start, self.run_start),
+            (self.token, start[:-1], self.label, self.log_weight),
+            self.embeddings @ self.embeddings.mT,
+            classes,
+        )
+
+    def losses(self, W: FloatArray) -> FloatArray:
+        """Cross-entropies ``(R, runs)`` under weights ``(R, runs, classes, d)``."""
+        corpus, loss = self.corpus(W.shape[-2]), np.zeros(W.shape[:2])
+        table = np.ascontiguousarray(output_values(W, self.embeddings))
+        work = compiled_runs.allocate_work(corpus)
+        addresses = (array.ctypes.data for array in (table, loss, work))
+        native.library.output_losses(corpus, *loss.shape, *addresses)
+        return loss
+
+    @cached_property
+    def padded(self) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Embeddings ``(runs, n, d)``, labels and logarithms of weights ``(runs, n)`` of the
+        sentences of every run, filled up with sentences of weight zero.
+        """
+        lengths = np.diff(self.run_start)
+        in_run = np.arange(lengths.max()) < lengths[:, None]
+        token, label = np.zeros((2, *in_run.shape), dtype=np.int64)
+        log_weight = np.full(in_run.shape, -np.inf)
+        token[in_run], label[in_run] = self.token, self.label
+        log_weight[in_run] = self.log_weight
+        return np.take_along_axis(self.embeddings, token[..., None], axis=1), label, log_weight
+
+    def gradient(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
+        r"""The gradient at weights ``(runs, classes, d)`` as ``(G, log_scale)``.
+
+        Of a sentence with label y and probabilities :math:`\sigma` it is :math:`\sigma_z` in the
+        logit of :math:`z\ne y`, and :math:`-\sum_{z\ne y}\sigma_z` in that of y: no digit cancels.
+        """
+        h, label, log_weight = self.padded
+        logs = log_softmax(h @ W.mT, axis=-1) + log_weight[..., None]
+        np.put_along_axis(logs, label[..., None], -np.inf, axis=-1)
+        top = logs.max(axis=(-2, -1))
+        slopes = np.exp(logs - top[:, None, None])
+        np.put_along_axis(slopes, label[..., None], -slopes.sum(axis=-1, keepdims=True), axis=-1)
+        return slopes.mT @ h, top
+
+
+def _count_classes(init: ArrayLike) -> int:
+    """Rows of an output matrix ``([runs,] classes, columns)``."""
+    shape = np.shape(init)
+    if len(shape) < 2:
+        raise InputError(f"init has shape {shape}; give a matrix with a row for every class")
+    return int(shape[-2])
 
 
 def attention_stage(

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from attsvm import native
-from attsvm.base.cores import shared_out, task_ranges, threads
+from attsvm.base.cores import map_on_threads, task_ranges, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 
 SentenceLoss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
@@ -77,5 +77,5 @@ def share_runs(
         work = allocate_work(corpus)
         train(corpus, training, *first_and_last, work.ctypes.data)
 
-    shared_out(train_share, task_ranges(len(ends), threads()))
+    map_on_threads(train_share, task_ranges(len(ends), threads()))
     return ends

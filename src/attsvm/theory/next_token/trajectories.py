@@ -137,6 +137,7 @@ class OutputTrajectory(WeightTrajectory):
     Attributes:
         loss: ``(R, runs)``, cross-entropy of the single tokens, exact to a relative 1e-15 at any
             size (:math:`\log1p` of odds).
+        factors: the trained factors by name, ``(R, runs, ...)``, where W is a product.
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
@@ -152,3 +153,4 @@ class OutputTrajectory(WeightTrajectory):
     """
 
     loss: FloatArray = field(kw_only=True)
+    factors: dict[str, FloatArray] = field(default_factory=dict, kw_only=True)

@@ -1,0 +1,1 @@
+"""Facts that a model answers although nobody told it: which norm does it."""

@@ -1,0 +1,1 @@
+"""Attention with Trained Embeddings Provably Selects Important Tokens (Wu et al.)."""
