@@ -251,6 +251,8 @@ def _print(result: dict[str, Any], folder: Path) -> None:
         show(line)
     if not all(entry["words"] for entry in classes):
         show(f"  {result['verdict']['words']}")
+    if "vectors" in result["verdict"]:
+        show(result["verdict"]["vectors"])
     show("The theory in this run:")
     for sentence in result["verdict"]["sentences"]:
         show(f"  {sentence}")
