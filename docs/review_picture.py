@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -50,7 +51,7 @@ def draw(scheme: str, answer, text: str, words) -> Figure:
     """The text with its words shaded by their attention, and the answer below."""
     page, ink, faint, highlight = SCHEMES[scheme]
     figure = Figure(figsize=(WIDTH, 1.0), facecolor=page)
-    renderer = figure.canvas.get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()
     dots = figure.dpi
 
     def width(piece: str, **style) -> float:
@@ -62,7 +63,7 @@ def draw(scheme: str, answer, text: str, words) -> Figure:
     largest = max(share for _, share in words)
     shares = {part.start: share / largest for part, share in words}
     chosen = max(words, key=lambda word: word[1])[0].start
-    space = width("a a") - width("aa")
+    space = 1.35 * (width("a a") - width("aa"))
     # 1: lines of words that fit into the width
     lines, x, start = [[]], 0.0, 0
     for piece in text.split(" "):
