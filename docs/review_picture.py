@@ -24,7 +24,7 @@ SCHEMES = {  # page, words, faint words, highlight
     "light": ("#ffffff", "#22262b", "#5f6670", "#00745a"),
     "dark": ("#0d1117", "#e6edf3", "#9198a1", "#2fbf98"),
 }
-WIDTH, LINE, SIZE = 8.2, 0.34, 13.0  # inches, inches, points
+WIDTH, LINE, SIZE = 5.4, 0.34, 13.0  # inches, inches, points
 
 
 def read(folder: str, text: str):
@@ -95,10 +95,10 @@ def draw(scheme: str, answer, text: str, words) -> Figure:
             figure.text(*place, piece, color=ink, fontsize=SIZE, **bold)
     # 3: the answer
     sentence = (
-        f"{answer['prediction']}, probability {answer['probability']:.2f}.  “{answer['chosen']}”"
-        f" decides, ahead of “{answer['rival']}” by {answer['margin']:.2f}."
+        f"{answer['prediction']}, probability {answer['probability']:.2f}: “{answer['chosen']}”"
+        f" decides, ahead of “{answer['rival']}” by {answer['margin']:.1f}"
     )
-    figure.text(0.25 / WIDTH, 0.3 / height, sentence, color=faint, fontsize=SIZE - 1.5)
+    figure.text(0.25 / WIDTH, 0.3 / height, sentence, color=faint, fontsize=SIZE - 2.5)
     return figure
 
 

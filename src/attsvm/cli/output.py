@@ -84,7 +84,7 @@ def log_shown(is_shown: bool) -> Iterator[None]:
         return
     log, handler = logging.getLogger("attsvm"), _Log()
     level = log.level
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.DEBUG)
     log.addHandler(handler)
     try:
         yield
