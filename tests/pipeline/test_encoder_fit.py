@@ -67,7 +67,7 @@ def test_words_are_counted_for_each_class_and_shown_everywhere(fitted, capsys):
         assert re.search(rf"{re.escape(row['word'])} +{row['times']}\b", told)
     assert '<h2 id="theory">' in page
     assert "layer" in " ".join(run["dataset"]["notes"])
-    assert "--encoder" not in run["verdict"]["beside"]
+    assert "vectors" not in run["verdict"]
 
 
 def test_another_fit_reads_the_states_back(fitted):

@@ -137,7 +137,7 @@ def fit_dataset(
         timing["evaluation"] = time.perf_counter() - started
         verdict["words"] = words_sentence(results["words"])
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
-            verdict["beside"] += " " + _vectors_sentence(dataset, results["accuracy"], folder)
+            verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)
         environments = run_folder.environments
         record = {
             "format": FORMAT,
