@@ -386,14 +386,13 @@ def _from_list(bags: Sequence[Any]) -> Bags:
     if len(bags) == 0:
         raise InputError("X holds no bags; give at least one")
     tables, labels, columns = zip(*map(_one_bag, bags, range(len(bags))), strict=True)
-    for i, table in enumerate(tables):
+    width, names = (tables[0].shape or (0,))[-1], columns[0]
+    for i, (table, others) in enumerate(zip(tables, columns, strict=True)):
         if len(table.shape) != 2:
             raise InputError(
                 f"bag {i} has shape {table.shape}; a bag is a table of instances (rows) and"
                 " features"
             )
-    width, names = tables[0].shape[1], columns[0]
-    for i, (table, others) in enumerate(zip(tables, columns, strict=True)):
         if table.shape[0] == 0:
             raise InputError(f"bag {i} has no instances; drop it or give it one")
         if table.shape[1] != width:

@@ -67,7 +67,7 @@ def cosine_similarity(x, y):
     kit.at_least(0.98, "set on tuning seeds; one is the leading order", share=kit.MOST),
     "paper",
     ABSTRACT,
-    null=kit.replaced("frequency without sign", cosine_similarity="cosine_unsigned"),
+    null=kit.replaced("frequency without sign", cosine="cosine_unsigned"),
 )
 def EM6(e):
     """One step moves the embeddings of all words along the head like their signed frequencies:
