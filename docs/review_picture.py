@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -23,7 +24,7 @@ SCHEMES = {  # page, words, faint words, highlight
     "light": ("#ffffff", "#22262b", "#5f6670", "#00745a"),
     "dark": ("#0d1117", "#e6edf3", "#9198a1", "#2fbf98"),
 }
-WIDTH, LINE, SIZE = 8.2, 0.34, 13.0  # inches, inches, points
+WIDTH, LINE, SIZE = 5.4, 0.34, 13.0  # inches, inches, points
 
 
 def read(folder: str, text: str):
@@ -50,7 +51,7 @@ def draw(scheme: str, answer, text: str, words) -> Figure:
     """The text with its words shaded by their attention, and the answer below."""
     page, ink, faint, highlight = SCHEMES[scheme]
     figure = Figure(figsize=(WIDTH, 1.0), facecolor=page)
-    renderer = figure.canvas.get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()
     dots = figure.dpi
 
     def width(piece: str, **style) -> float:
@@ -62,7 +63,7 @@ def draw(scheme: str, answer, text: str, words) -> Figure:
     largest = max(share for _, share in words)
     shares = {part.start: share / largest for part, share in words}
     chosen = max(words, key=lambda word: word[1])[0].start
-    space = width("a a") - width("aa")
+    space = 1.35 * (width("a a") - width("aa"))
     # 1: lines of words that fit into the width
     lines, x, start = [[]], 0.0, 0
     for piece in text.split(" "):
@@ -94,10 +95,10 @@ def draw(scheme: str, answer, text: str, words) -> Figure:
             figure.text(*place, piece, color=ink, fontsize=SIZE, **bold)
     # 3: the answer
     sentence = (
-        f"{answer['prediction']}, probability {answer['probability']:.2f}.  “{answer['chosen']}”"
-        f" decides, ahead of “{answer['rival']}” by {answer['margin']:.2f}."
+        f"{answer['prediction']}, probability {answer['probability']:.2f}: “{answer['chosen']}”"
+        f" decides, ahead of “{answer['rival']}” by {answer['margin']:.1f}"
     )
-    figure.text(0.25 / WIDTH, 0.3 / height, sentence, color=faint, fontsize=SIZE - 1.5)
+    figure.text(0.25 / WIDTH, 0.3 / height, sentence, color=faint, fontsize=SIZE - 2.5)
     return figure
 
 

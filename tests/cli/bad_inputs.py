@@ -640,7 +640,6 @@ def names_of_everything_else(random: Random, folder: Path) -> list[str]:
         ["report", strange or "x"],
         ["list", "more"],
         ["frobnicate"],
-        [],
     )
 
 

@@ -236,7 +236,7 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
 def test_nulls_of_rotary_heads_are_rotary_heads_of_the_same_size(kind) -> None:
     rng = np.random.default_rng(0)
     K, Q = rng.normal(size=(2, 8, 24))
-    other, further = rotary.null_factors(K, Q, kind, rng.normal(size=(3, 30, 24)) + 1.0, rng)
+    other, further = rotary.rotary_null_factors(K, Q, kind, rng.normal(size=(3, 30, 24)) + 1.0, rng)
     for new, old in ((other, K), (further, Q)):
         np.testing.assert_allclose(
             np.linalg.svd(new, compute_uv=False), np.linalg.svd(old, compute_uv=False), rtol=1e-10

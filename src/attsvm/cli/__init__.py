@@ -104,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output.prepare()
     try:
         options = _parse(words)
-        if getattr(options, "verbose", False):
-            output.show_log()
-        code = 0 if options is None else options.run(options)
+        with output.log_shown(getattr(options, "verbose", False)):
+            code = 0 if options is None else options.run(options)
         output.finish()
     except AttsvmError as error:
         output.tell(f"attsvm: {_OPTION.sub(_spell_option, str(error))}")

@@ -36,7 +36,7 @@ _NUMBERS = {
     "test_size": (share, "share of the sequences held out for evaluation"),
     "selection_steps": (
         positive_int,
-        "steps of the selection stage, W alone; by default 100 to 20000, about 10 s of a core",
+        "steps of the selection stage, W alone; by default 100 to 8000, at most 10 s of a core",
     ),
     "lr": (
         step_length,

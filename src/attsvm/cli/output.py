@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from attsvm.base.printable import escaped
@@ -75,12 +76,21 @@ class _Log(logging.Handler):
         tell(f"{record.name}: {record.getMessage()}")
 
 
-def show_log() -> None:
-    """Let the log ``attsvm`` print what is worth knowing on standard error."""
-    log = logging.getLogger("attsvm")
-    log.setLevel(logging.INFO)
-    if not any(isinstance(handler, _Log) for handler in log.handlers):
-        log.addHandler(_Log())
+@contextlib.contextmanager
+def log_shown(is_shown: bool) -> Iterator[None]:
+    """A block in which the log ``attsvm`` prints what is worth knowing on standard error."""
+    if not is_shown:
+        yield
+        return
+    log, handler = logging.getLogger("attsvm"), _Log()
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def finish() -> None:

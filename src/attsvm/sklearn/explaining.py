@@ -43,7 +43,7 @@ class Limits:
     """What selection and margin may take.
 
     Attributes:
-        steps: of the selection stage; None for 100 to 20000, about ten seconds of one core.
+        steps: of the selection stage; None for 100 to 8000, at most ten seconds of a core.
         lr: length of such a step in the norm; None for
             :func:`attsvm.sklearn.stage.step_length`.
         slack: penalty C of the soft margin, used only when the hard margin is infeasible.

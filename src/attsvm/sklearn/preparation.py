@@ -16,10 +16,10 @@ _UNIT = (1e-145, 1e145)
 
 
 def selection_steps(data: AttentionData) -> int:
-    """Steps of the selection stage that take about ten seconds of one core, between 100 and
-    20000: no clock decides the result.
+    """Steps of the selection stage that take at most ten seconds of one core, between 100 and
+    8000: no clock decides the result.
     """
-    return int(np.clip(8e9 / step_work(data), 100, 20_000))
+    return int(np.clip(8e9 / step_work(data), 100, 8_000))
 
 
 def step_work(data: AttentionData) -> float:

@@ -220,7 +220,7 @@ def train(
     if engine.name == "compiled":
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
-    _log.info("%d steps of the %s loop in %.3g s", step, engine.name, seconds)
+    _log.debug("%d steps of the %s loop in %.3g s", step, engine.name, seconds)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
     return Trajectory.from_records(
         records, np.asarray(stopped_at), engine.name, snapshots, trained_head

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -148,7 +148,7 @@ def _precision(heads: Tensor) -> float:
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     """Weight ``(out, width)`` and bias of a linear module."""
     with _loaded(module):
-        weight: Tensor = getattr(module, "weight").detach()  # noqa: B009 - typed as Module or Tensor
+        weight = cast("Tensor", module.weight).detach()
         bias = getattr(module, "bias", None)
         bias = None if bias is None else bias.detach()
     return weight if isinstance(module, nn.Linear) else weight.T, bias

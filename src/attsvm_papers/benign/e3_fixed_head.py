@@ -44,7 +44,7 @@ def fresh_errors(prompts, rho, T, weak, rng):
     return np.mean(shares, axis=0)
 
 
-def first_step(steps, reached):
+def first_step_reached(steps, reached):
     """The first recorded step ``(seeds,)`` from which on ``reached`` ``(records, seeds)`` is true;
     infinite where it is not at the last one.
     """
@@ -88,8 +88,8 @@ def run(snr, seeds, n=40, T=8, d=8000, eta=0.1, weak=0.2, steps=6000):
         "wrong": (fitted & flipped).sum(axis=-1).T / flipped.sum(axis=-1)[:, None],
         "ignored": np.where(flipped, at_signal, 0).sum(axis=-1).T / flipped.sum(axis=-1)[:, None],
         "error": error.T,
-        "step_fitted": first_step(trajectory.steps, fitted.all(axis=-1)),
-        "step_clean": first_step(trajectory.steps, error <= NEAR),
+        "step_fitted": first_step_reached(trajectory.steps, fitted.all(axis=-1)),
+        "step_clean": first_step_reached(trajectory.steps, error <= NEAR),
         "gap": direction_gap(trajectory.W[-1], best.W),
         "gap_nearest": direction_gap(trajectory.W[-1], other.W),
         "certified": best.optimal,

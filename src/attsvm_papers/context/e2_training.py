@@ -95,7 +95,7 @@ def train_to_solutions(seeds, steps=20_000):
     quick={"size": (0.001, 1.0), "columns": (1, 3), "starts": 6, "short": 800},
     name="starts",
 )
-def train_from_starts(size, columns, seeds, short=4000):
+def train_both_outputs(size, columns, seeds, short=4000):
     instances = [random_facts(GROUPS, seed, alike=True) for seed in seeds]
     sentences = [facts.sentences(CONTEXTS, WIDTH) for facts in instances]
     W = train_factors(sentences, seeds, size, columns, short, AtSteps([short])).W[-1]

@@ -46,8 +46,8 @@ def run(digest, seeds, text="", n=400, T=30, size=200, d=256, lr=200.0, steps=30
         stepped = one_step(texts, start, lr)
         signed, frequency = texts.frequencies(), texts.frequencies(signed=False)
         along = (stepped - start.E) @ start.head
-        row = {"signed": signed, "cosine": cosine(along, signed)}
-        row["cosine_unsigned"] = cosine(along, frequency)
+        row = {"signed": signed, "cosine": cosine_similarity(along, signed)}
+        row["cosine_unsigned"] = cosine_similarity(along, frequency)
         for name, E in (("", stepped), ("_start", start.E)):
             trajectory = train_prompt(texts, E, start, steps)
             logits = E @ trajectory.W[-1, :, 0]
@@ -59,7 +59,7 @@ def run(digest, seeds, text="", n=400, T=30, size=200, d=256, lr=200.0, steps=30
     return kit.stacked(rows)
 
 
-def cosine(x, y):
+def cosine_similarity(x, y):
     return float(x @ y / np.sqrt((x @ x) * (y @ y)))
 
 

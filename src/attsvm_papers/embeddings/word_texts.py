@@ -117,7 +117,7 @@ def _read_reviews(path: str) -> tuple[list[str], FloatArray]:
     return texts, np.where(np.array(names) == classes[1], 1.0, -1.0)
 
 
-class Start(NamedTuple):
+class InitialEmbeddings(NamedTuple):
     """Embeddings ``(size, d)``, a prompt and a head ``(d,)``."""
 
     E: FloatArray
@@ -125,14 +125,14 @@ class Start(NamedTuple):
     head: FloatArray
 
 
-def random_start(size: int, d: int, seed: int) -> Start:
+def random_start(size: int, d: int, seed: int) -> InitialEmbeddings:
     """Gaussian vectors of length one in the mean."""
     rng = np.random.default_rng([95, seed])
     shapes = ((size, d), (d,), (d,))
-    return Start(*(rng.normal(0.0, 1.0 / np.sqrt(d), shape) for shape in shapes))
+    return InitialEmbeddings(*(rng.normal(0.0, 1.0 / np.sqrt(d), shape) for shape in shapes))
 
 
-def one_step(texts: WordTexts, start: Start, lr: float) -> FloatArray:
+def one_step(texts: WordTexts, start: InitialEmbeddings, lr: float) -> FloatArray:
     """Embeddings after one step of gradient descent on them, under the logistic loss."""
     E = WordEmbeddings(start.E)
     data = texts.data()
@@ -142,7 +142,9 @@ def one_step(texts: WordTexts, start: Start, lr: float) -> FloatArray:
     return trained
 
 
-def train_prompt(texts: WordTexts, E: FloatArray, start: Start, steps: int) -> Trajectory:
+def train_prompt(
+    texts: WordTexts, E: FloatArray, start: InitialEmbeddings, steps: int
+) -> Trajectory:
     """Normalised descent on the prompt alone, with steps of 0.5."""
     data = texts.data(E)
     model = Attention.prompt(data, start.head, init=start.prompt)

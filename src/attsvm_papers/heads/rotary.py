@@ -51,7 +51,7 @@ def rotary(model, layer, texts=16, tokens=64, queries=80):
         rng = np.random.default_rng([layer, head])
         own_programme, count = draw_rotary_programme(W[head], known_queries, queries, rng)
         nulls = {
-            kind: stack_cosines_and_sines(*null_factors(K, Q, kind, inputs, rng))
+            kind: stack_cosines_and_sines(*rotary_null_factors(K, Q, kind, inputs, rng))
             for kind in NULLS[1:]
         }
         null_programmes = {
@@ -148,7 +148,7 @@ def draw_rotary_programme(W, known_queries, queries, rng, target_count=None):
     return margins, len(sure)
 
 
-def null_factors(K, Q, kind, inputs, rng):
+def rotary_null_factors(K, Q, kind, inputs, rng):
     """Another rotary head of the same size."""
     d, width = K.shape
     if kind == "random":

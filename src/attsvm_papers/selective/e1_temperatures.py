@@ -69,7 +69,7 @@ def shortest_weights(data, logits):
     return np.stack(weights), np.array(errors)
 
 
-def cross_entropy(probabilities, maps):
+def map_cross_entropy(probabilities, maps):
     return -(maps * probabilities.clamp(min=1e-30).log()).sum(dim=-1)
 
 
@@ -81,7 +81,7 @@ def train_on_maps(data, maps, variant, lr, steps):
         data,
         lambda outputs: outputs,
         targets=maps,
-        loss=cross_entropy,
+        loss=map_cross_entropy,
         values=np.broadcast_to(np.eye(T), (*maps.shape, T)),
         temperature=FEATURES.get(variant),
     )
@@ -123,7 +123,7 @@ def solve_shortest(distance, seeds):
     quick={"trained": 5, "apart": (NEAR,), "steps": 300},
     name="trained",
 )
-def train_pairs(variant, apart, seeds, lr=2.0, steps=1000):
+def train_similar_queries(variant, apart, seeds, lr=2.0, steps=1000):
     data, logits = draw_pairs(apart, seeds)
     maps = softmax(logits, axis=-1)
     floor = -(maps * np.log(maps)).sum(axis=-1).mean(axis=-1)
