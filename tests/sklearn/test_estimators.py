@@ -117,7 +117,9 @@ def test_three_classes_have_probabilities_contributions_and_selections(kind):
     assert [len(scores) for scores in model.decision_function_instances(bags)] == [5] * 90
     first = [int(part[0]) for part in model.evidence(bags).instances]
     assert first == model.select(bags).tolist()
-    with pytest.raises(InputError, match="explain needs two classes and one head"):
+    with pytest.raises(
+        InputError, match="there are 3 classes, and explain tells one from the others"
+    ):
         model.explain(bags)
 
 
@@ -234,7 +236,7 @@ CUBE, HALVES = np.ones((12, 3, 2)), np.arange(12) % 2
         ),
         ("digits.npz", [0, 1], "X is 'digits.npz'; give a list of bags"),
         (7, [0, 1], "X is 7; give a list of bags"),
-        ({"a": 1}, [0], "X is dict; give a list of bags"),
+        ({"a": 1}, [0], r"bag 0 has shape \(\); a bag is a table of instances"),
         (CUBE, np.full(12, np.nan), "y holds no label for bag 0"),
         (CUBE, np.ones((12, 2)), r"y has shape \(12, 2\); it must be \(12,\)"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -65,6 +66,42 @@ def test_soft_margins_in_other_units(name: str, power: int) -> None:
     for slack in (1e-3 * most, 0.3 * most, 3.0 * most):
         solution = max_margin(margins, name, slack=slack)
         assert solution.status == "optimal", solution.message
+
+
+def contradicting(seed: int, easy: int = 0) -> Margins:
+    """Random selections of tokens with a large feature, and tiny queries; some rows ask for next to
+    nothing.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(13, 6, 3)) * [1.0, 1.0, 1e6]
+    data = AttentionData(X, np.ones(13), queries=np.full((13, 1), 1e-12))
+    margins = selection_margins(data, rng.integers(0, 6, 13))
+    rhs = margins.rhs.copy()
+    rhs[:easy] *= 1e-8
+    return replace(margins, rhs=rhs)
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
+@pytest.mark.parametrize("slack", [1e-8, 0.94, 1e6])
+def test_a_low_penalty_puts_all_multipliers_at_it_in_any_units(name: str, slack: float) -> None:
+    margins = contradicting(3)
+    solution = max_margin(margins, name, slack=slack)
+    assert solution.status == "optimal", solution.message
+    assert (solution.dual == slack).all()
+    pull = slack * np.abs(margins.adjoint(np.ones(margins.m)))
+    dual_norm = pull.max() if name == "l1" else pull.sum()
+    assert solution.norm == pytest.approx(dual_norm, rel=1e-9)
+    pulled = float((margins.adjoint(solution.dual) * solution.W).sum())
+    assert pulled == pytest.approx(dual_norm**2, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
+def test_a_low_penalty_may_leave_some_rows_met(name: str) -> None:
+    solution = max_margin(contradicting(0, easy=5), name, slack=1e6)
+    assert solution.status == "optimal", solution.message
+    # splitting would take thousands, and other starts four times as many
+    assert solution.iterations <= 15
+    assert ((solution.dual < 1e6) <= (solution.slacks <= 1e-9)).all()
 
 
 @pytest.mark.parametrize("name", ["l1", "linf"])

@@ -386,7 +386,7 @@ def _from_list(bags: Sequence[Any]) -> Bags:
     if len(bags) == 0:
         raise InputError("X holds no bags; give at least one")
     tables, labels, columns = zip(*map(_one_bag, bags, range(len(bags))), strict=True)
-    width, names = tables[0].shape[-1], columns[0]
+    width, names = (tables[0].shape or (0,))[-1], columns[0]
     for i, (table, others) in enumerate(zip(tables, columns, strict=True)):
         if len(table.shape) != 2:
             raise InputError(

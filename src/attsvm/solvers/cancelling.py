@@ -160,6 +160,8 @@ def with_digits(
     # 1. The rows.
     rows = np.flatnonzero((dual != 0.0) & ~is_held)
     rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")[: options.together]]
+    if len(rows) == 0:
+        return dual
     size = np.abs(dual[rows])
     room = np.where(_is_heavy(dual, options)[rows], share, options.room) * size
     # 2. The lattice.

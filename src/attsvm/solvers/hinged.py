@@ -33,6 +33,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     if not interior.fits_interior(margins.m, math.prod(margins.shape)):
         return splitting.solve(margins, norm, request)
     best: Certificate | None = None
+    iterations = 0
 
     def consider(W: FloatArray, dual: FloatArray) -> float:
         """Certify weights and multipliers and keep the best; their gap."""
@@ -42,9 +43,24 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             best = certificate
         return certificate.gap
 
+    def best_solution(best: Certificate) -> MarginSolution:
+        """The solution of the best certificate."""
+        solution = certified_solution(margins, best, request, SOLVER, iterations)
+        solution = replace(solution, geometry=norm)
+        return replace(solution, unique=unique_weights(solution, norm.p))
+
+    # Where a penalty is so low that all rows are missed, all multipliers are at it.
+    most = np.full(margins.m, slack)
+    pull = margins.adjoint(most)
+    W = float(norm.dual_value(pull)) * np.asarray(norm.steepest(pull))
+    if np.isfinite(W).all() and consider(W, most) <= request.tol:
+        assert best is not None
+        if (best.values <= margins.rhs).all():
+            return best_solution(best)
+
     # Soft margins take no equalities.
     no_equality = np.zeros(margins.m, dtype=np.bool_)
-    even, iterations = even_columns(margins), 0
+    even = even_columns(margins)
     # Most end with the first start; the others cost a solve.
     for start in _starts(margins, norm, even, request):
         method = InteriorPoints(even, norm.p != 1.0, request, no_equality, consider, start=start)
@@ -54,10 +70,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             break
     solution = None
     if best is not None:
-        solution = replace(
-            certified_solution(margins, best, request, SOLVER, iterations), geometry=norm
-        )
-        solution = replace(solution, unique=unique_weights(solution, norm.p))
+        solution = best_solution(best)
         # Splitting does no better where features have different units.
         if solution.status == "optimal" or request.late or even.uneven:
             return solution

@@ -207,7 +207,8 @@ class InteriorPoints:
             self.iterations = iteration
             # 1. Certify.
             before = self.error
-            self._consider(point.w, point.lam)
+            if point.w.any():  # weights of zero say nothing, however low the penalty is
+                self._consider(point.w, point.lam)
             # 2. The exact system.
             if self.error < options.clear or iteration > options.early:
                 self._solve_exactly(point)
@@ -242,10 +243,12 @@ class InteriorPoints:
     def _begin(self) -> _InteriorPoint:
         """The point to begin with, its products of one size: hard margins at twice the weights that
         are known to meet them, soft ones at a norm that is of the size of the solution's, that of
-        all multipliers at their bound, or what the rows together ask for at least.
+        all multipliers at their bound, or what the rows together ask for at least. A bound so low
+        that its norm is the smaller one leaves most rows missed: these begin there.
         """
         A, g, b, C = self.A, self.g, self.b, self.C
         w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
+        is_penalty_low = False
         if self.start is not None:
             # Twice weights that meet the margins meet them with room.
             w = 2.0 * self.start
@@ -255,7 +258,8 @@ class InteriorPoints:
             # By Hoelder's inequality weights have at least the norm b^T 1 / |A^T 1|_*.
             sum_of_rows = (b > 0.0).astype(float) @ A
             least = float(b[b > 0.0].sum()) / max(self._dual_size(sum_of_rows), 1e-300)
-            t = min(least, self._dual_size(C @ A))
+            most = self._dual_size(C @ A)
+            is_penalty_low, t = most < least, min(most, least)
         t = t if 0.0 < t < np.inf else 1.0
         s[self.is_equality] = 0.0
         # At the solution b^T lam is the square of the norm.
@@ -276,6 +280,16 @@ class InteriorPoints:
         xi = mu / zeta
         if self.soft and self.start is not None:
             xi = np.maximum(b - A @ w, 0.1 * float(b.max()))
+        elif is_penalty_low:
+            # All rows missed, products mu: the root of (C - mu / s) (b + s) = mu, without a
+            # difference of like numbers.
+            gain = C * b - 2.0 * mu
+            root = np.hypot(C * b, 2.0 * mu)
+            s = np.where(
+                gain > 0.0, 2.0 * mu * b / (root + np.abs(gain)), (root + np.abs(gain)) / (2.0 * C)
+            )
+            xi = b + s
+            lam, zeta = mu / s, mu / xi
         return _InteriorPoint(w, u, v, zu, zv, s, lam, xi, zeta, t)
 
     def _size(self, w: FloatArray) -> float:
