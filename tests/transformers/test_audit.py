@@ -12,9 +12,11 @@ from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
 from attsvm.transformers import Recording, audit, demo_model
 from attsvm.transformers.audit import audit_statistics, compare_pending_heads
 from attsvm.transformers.comparison import AuditSettings, resample_texts, solve_or_soften
+from attsvm.transformers.head_findings import Support
 from attsvm.transformers.head_inputs import HeadInputs
 from attsvm.transformers.recording import Layer, TextAttention
 from attsvm.transformers.selections import KINDS, compute_selections, favourite_token
+from attsvm.transformers.token_names import strip_marks
 
 from .conftest import Attention, family, one_head, recorded, sharpened
 
@@ -240,14 +242,26 @@ def test_a_head_on_one_text_is_a_table_a_drawing_and_a_plot() -> None:
     assert set(table.table()[0]) == {field.name for field in dataclasses.fields(table[0])}
     compared = next(head for head in result.heads if head.support)
     pair = compared.support[0]
-    assert f"{pair.words[0]} ({pair.query}) selects {pair.words[1]} ({pair.selected})" in str(
-        compared
-    )
+    query, selected, _ = map(strip_marks, pair.words)
+    assert f"{query} ({pair.query}) selects {selected} ({pair.selected})" in str(compared)
     with pytest.raises(InputError, match="layer 1 has no text 3; it has texts 0 to 0"):
         result.selections(text=3, layer=1, head=3)
     empty = dataclasses.replace(result, recording=Recording())
     with pytest.raises(InputError, match="holds no keys and queries"):
         empty.selections(text=0, layer=1, head=3)
+
+
+def test_line_breaks_of_tokens_are_written_out() -> None:
+    """A row of a table, a label of a drawing and a pair of tokens are one line each."""
+    text = TextAttention(
+        normal(0, 1, 3, 4), normal(1, 1, 3, 4), np.arange(3), np.tri(3, dtype=bool), None, 1.0, 0, 3
+    )
+    recording = Recording({0: Layer(0, "", [0], False, True, [text])})
+    recording.words = [["<s>\n", "▁a\r\n\t", "\x1b["]]
+    table = audit_statistics(recording, AuditSettings())[0].selections(text=0, layer=0, head=0)
+    assert table.words == [r"<s>\n", r"a\r\n\t", "␛["]
+    assert table[0].token == r"<s>\n"
+    assert str(Support(0, 1, 0, 2, 1.0, ("\n", "b", "c"))).startswith(r"\n (1) selects b (0) over")
 
 
 def test_a_head_may_be_wider_than_its_inputs() -> None:

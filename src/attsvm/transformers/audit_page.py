@@ -13,20 +13,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from attsvm.base.files import digest
-from attsvm.base.printable import visible
 from attsvm.norms import parse_norm
 from attsvm.report.page import POLICY, document
 from attsvm.transformers.drawing import Drawing
 from attsvm.transformers.head_descriptions import (
     KIND_PHRASES,
-    as_in_text,
     describe_excess,
     describe_selection,
     format_percent,
-    strip_marks,
 )
 from attsvm.transformers.head_findings import PENDING, Comparison, Head, Support
 from attsvm.transformers.recording import Recording
+from attsvm.transformers.token_names import as_in_text, strip_marks
 
 NAN = float("nan")
 _SCRIPT = Path(__file__).parents[1] / "report" / "templates" / "probe.js"
@@ -101,7 +99,7 @@ def _drawings_json(drawings: Sequence[Drawing]) -> str:
     """JSON that can stand inside a page: nothing in it ends the element, or steers the page."""
     content = [
         {
-            "words": [strip_marks(visible(word)) for word in drawing.words],
+            "words": [strip_marks(word) for word in drawing.words],
             "heads": drawing.heads,
         }
         for drawing in drawings

@@ -129,6 +129,7 @@ class _Recorder:
         self.recording = Recording(self._recorded if on_disk is None else on_disk)
         self.observer = CallObserver(model, self._record_call)
         self._model, self._name, self._layers, self._heads = model, name, layers, heads
+        self._signature = inspect.signature(model.forward)  # takes as long as recording a layer
         self._most_queries, self._projections = most_queries, projections
         self._hooks: list[Any] = []
         self._linear_calls: list[LinearCall] = []
@@ -215,7 +216,7 @@ class _Recorder:
         """
         # 1.
         try:
-            bound = inspect.signature(self._model.forward).bind_partial(*args, **kwargs)
+            bound = self._signature.bind_partial(*args, **kwargs)
             arguments = dict(bound.arguments)
         except TypeError:  # a decorator may take more than the signature that it shows
             arguments = dict(kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from attsvm.transformers.head_findings import PENDING, Comparison, Head
+from attsvm.transformers.token_names import strip_marks
 
 KIND_PHRASES = {
     "itself": "the query's own token",
@@ -75,21 +76,6 @@ def _excess_verdict(fit: Comparison) -> str:
     if fit.interval()[0] > 0:
         return "nearer"
     return "unclear" if fit.excess > 0 else "no nearer"
-
-
-def strip_marks(word: str) -> str:
-    """A piece of a word without the marks of its tokenizer."""
-    return _without_marks(word).strip() or "␣"
-
-
-def as_in_text(word: str) -> str:
-    """A piece as it would stand in the text."""
-    word = _without_marks(word)
-    return word[2:] if word.startswith("##") else word if word[:1] in " \n" else f" {word}"
-
-
-def _without_marks(word: str) -> str:
-    return word.replace("Ġ", " ").replace("▁", " ")
 
 
 def format_percent(share: float) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from attsvm.base.errors import InputError, UnavailableError
 from attsvm.norms import Norm, as_norm
+from attsvm.transformers.token_names import strip_marks
 
 PENDING = "their programmes are not solved yet"
 """The reason why a head has no comparison while an audit is under way."""
@@ -122,7 +123,8 @@ class Support:
         positions = (self.query, self.selected, self.rival)
         names = [f"{position}" for position in positions]
         if self.words is not None:
-            names = [f"{word} ({p})" for word, p in zip(self.words, positions, strict=True)]
+            words = map(strip_marks, self.words)
+            names = [f"{word} ({p})" for word, p in zip(words, positions, strict=True)]
         return f"{names[0]} selects {names[1]} over {names[2]}, multiplier {self.multiplier:.3g}"
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from attsvm.base.errors import InputError
-from attsvm.base.printable import visible
-from attsvm.transformers.head_descriptions import strip_marks
 from attsvm.transformers.head_findings import data_frame
 from attsvm.transformers.logit_statistics import logit_statistics
 from attsvm.transformers.recording import Layer, Recording
+from attsvm.transformers.token_names import strip_marks
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def selection_table(recording: Recording, layer: Layer, h: int, text: int) -> Se
     # names where the text has them all; else positions
     T = logits.shape[1]
     names = recording.words[text] if text < len(recording.words) else []
-    words = [strip_marks(visible(word)) for word in names]
+    words = [strip_marks(word) for word in names]
     if len(words) != T:  # texts without names, or those of a decoder
         words = [f"{position}" for position in range(T)]
     rows = []
