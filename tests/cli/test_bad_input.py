@@ -49,7 +49,7 @@ def files(tmp_path_factory):
         ("fit digits --out t.csv", ["t.csv is a file", "choose another"]),
         # data
         ("fit t.csv --text body --label label", ["body", "text, label"]),
-        ("fit t.csv", ["too few for vectors of length 64", "(option --dimension)"]),
+        ("fit t.csv --dimension 64", ["too few for vectors of length 64", "(option --dimension)"]),
         ("fit two.npz", ["class -1 has 1 sequence; at least 3 of each class are needed"]),
         ("fit single.npz", ["single token", "nothing to select"]),
         ("solve tied.npz", ["tokens 0 and 2 of sequence 5 share the highest score"]),

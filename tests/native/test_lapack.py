@@ -33,3 +33,16 @@ assert scipy.linalg.cython_blas is sys.modules["scipy.linalg.cython_blas"]
 
 def test_small_programmes_do_without_scipy_linalg() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
+
+
+def test_threads_may_ask_for_the_first_routine_together() -> None:
+    """Each process loads the modules once, so this takes processes of its own."""
+    program = (
+        "from concurrent.futures import ThreadPoolExecutor as Pool\n"
+        "from attsvm.native.lapack import lapack_address\n"
+        "with Pool(8) as pool:\n"
+        "    addresses = set(pool.map(lapack_address, ['dgemm'] * 32))\n"
+        "assert len(addresses) == 1\n"
+    )
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -104,6 +104,13 @@ def test_gap_and_path_need_what_they_say(trajectory: attsvm.Trajectory) -> None:
             trajectory.plot(ax=axes(), **options)
 
 
+def test_a_gap_to_an_infeasible_programme_is_refused(trajectory: attsvm.Trajectory) -> None:
+    data = attsvm.AttentionData(np.zeros((1, 2, 2)), [1.0], [[1.0]])
+    infeasible = attsvm.max_margin(attsvm.prompt_margins(data, [0]))
+    with pytest.raises(InputError, match="the target has no weights to compare with"):
+        trajectory.plot("gap", infeasible, axes())
+
+
 def test_only_the_plane_is_drawn() -> None:
     data, _ = unit_sphere(n=3, T=4, d=5, seed=0)
     with pytest.raises(InputError, match="needs two"):

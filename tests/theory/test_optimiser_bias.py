@@ -181,3 +181,11 @@ def test_the_command_writes_one_page_of_a_class_of_this_folder(tmp_path, monkeyp
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert main(["bias", "--optimizer", "adam", "--set", "eps"]) == 2
     assert "is not of the form NAME=VALUE" in capsys.readouterr().err
+
+
+def test_runs_that_select_nothing_have_a_page_that_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = "bias --optimizer ngd --lr .0001 --seeds 2 --steps 50 --norm fro --quiet --out o"
+    assert main(words.split()) == 0
+    assert "has selected no tokens in any of 2 runs" in capsys.readouterr().out
+    assert "has selected no tokens" in (tmp_path / "o" / "report.html").read_text()

@@ -37,12 +37,14 @@ Query = Literal["mean", "constant"]
 VIEW_LIMIT = 20_000  # characters of the beginning of a text that a view keeps
 _AROUND = 120  # characters kept on either side of the beginning of a token that occurs later
 _GAP = " … "
+LENGTH = 64
+"""Length of learned word vectors, where there are words enough."""
 
 
 def text(
     path: str | Path,
     *,
-    dim: int = 64,
+    dim: int | None = None,
     min_count: int = 2,
     window: int = 10,
     max_tokens: int = 128,
@@ -60,7 +62,7 @@ def text(
 
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
-        dim: length of a word vector.
+        dim: length of a word vector; by default 64, or one less than the training texts have words.
         min_count: words seen less often in the training texts have no vector.
         window: how many places apart two words may stand to inform about each other.
         max_tokens: only the first distinct words of a text, this many.
@@ -72,7 +74,7 @@ def text(
         InputError: what the reader refuses, a size below one, or another query.
     """
     check_options(
-        dim=dim,
+        dim=LENGTH if dim is None else dim,
         min_count=min_count,
         window=window,
         max_tokens=max_tokens,
@@ -82,13 +84,15 @@ def text(
 
     def learn(train: IntArray) -> Learned:
         tokenised = [words(source.texts[i]) for i in train]
-        numbers, vectors = word_vectors(tokenised, dim=dim, min_count=min_count, window=window)
+        fitting = min(LENGTH, max(1, len(vocabulary(tokenised, min_count)) - 1))
+        length = fitting if dim is None else dim
+        numbers, vectors = word_vectors(tokenised, dim=length, min_count=min_count, window=window)
         return {"words": np.frombuffer("\n".join(numbers).encode(), np.uint8), "vectors": vectors}
 
     def apply(learned: Learned) -> Encoded:
         tokenised = [words(content) for content in source.texts]
-        vocabulary = learned["words"].tobytes().decode().split("\n")
-        numbers = {word: number for number, word in enumerate(vocabulary)}
+        known_words = learned["words"].tobytes().decode().split("\n")
+        numbers = {word: number for number, word in enumerate(known_words)}
         bags = [
             [numbers[word] for word in dict.fromkeys(text_words) if word in numbers]
             for text_words in tokenised
@@ -333,7 +337,7 @@ def positive_information(counts: Any, smoothing: float = 0.75) -> Any:
 def word_vectors(
     texts: Sequence[Sequence[str]],
     *,
-    dim: int = 64,
+    dim: int = LENGTH,
     min_count: int = 2,
     window: int = 10,
 ) -> tuple[Vocabulary, FloatArray]:

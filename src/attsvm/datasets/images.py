@@ -44,9 +44,9 @@ def digits(
     Example:
         >>> import attsvm
         >>> dataset = attsvm.datasets.digits(3, 8, patch=4)
-        >>> data = dataset.encode(train=range(200)).data
-        >>> data.tokens.shape, data.queries.shape  # four patches in 64 pixels
-        ((357, 4, 64), (357, 65))
+        >>> bags = dataset.encode(train=range(200)).bags
+        >>> bags.rows.shape, bags.queries.shape  # four patches an image, in 64 pixels
+        ((1428, 64), (357, 65))
     """
     stride = patch if stride is None else stride
     for name, value in (("negative", negative), ("positive", positive)):

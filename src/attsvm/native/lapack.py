@@ -8,6 +8,7 @@ import ctypes
 import functools
 import importlib
 import sys
+import threading
 from ctypes import c_char_p, c_void_p
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -39,8 +40,18 @@ def lapack_address(name: str) -> int:
     return pointer
 
 
-@functools.cache
+_LOADING = threading.RLock()
+"""Held while a module is loaded: two threads must not execute it side by side."""
+
+
 def _extension(name: str) -> Any:
+    """:func:`_load_extension`, by one thread at a time."""
+    with _LOADING:
+        return _load_extension(name)
+
+
+@functools.cache
+def _load_extension(name: str) -> Any:
     """The compiled module ``scipy.linalg.NAME``; read from SciPy's folder where the package
     ``scipy.linalg`` is not imported yet, and imported with it where it is not found there.
     """

@@ -172,6 +172,8 @@ def trajectory(
             raise InputError(
                 "the direction gap needs a target; give a solution or weights: target=solution"
             )
+        if isinstance(target, MarginSolution) and not target.has_weights:
+            raise InputError(f"the target has no weights to compare with ({target.status})")
         _require_snapshots(trajectory)
         values = trajectory.direction_gap(target)
     elif quantity == "probability":

@@ -30,7 +30,7 @@ from attsvm.sklearn.penalised import (
     objectives,
 )
 
-FOLDS = DescentOptions(iterations=40, tolerance=1e-6, memory=5, noise=2e-7)
+FOLDS = DescentOptions(iterations=60, tolerance=1e-6, memory=5, noise=2e-7)
 """How candidates of folds are descended to, with products in single precision."""
 
 
@@ -209,16 +209,23 @@ class _Fits:
     def _first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights of each fold, from which all its candidates descend.
 
-        1. Descents from the mean with shares of the bags that are drawn anew.
+        1. Descents from the mean with other shares of the bags: larger, the farther its mean lies
+           in a random direction.
         2. The one whose objective with the shares of the fold is the least.
         """
         options, count = self.options, len(self.folds)
         distances = np.abs(np.log(penalties / options.first_penalty))
         penalty = penalties[np.argmin(distances)]
-        several = int(np.clip(np.ceil(options.bags / len(self.shares)), 1, options.starts))
-        # 1. descents
+        bags = self.training.weights.sum()  # a bag of weight two is two bags
+        several = int(np.clip(np.ceil(options.bags / bags), 1, options.starts))
+        # 1. descents; equal bags have equal factors, so that a repeated one is one of weight two
         generator = np.random.default_rng([self.training.seed, 7])
-        factors = generator.exponential(size=(len(self.shares), several))
+        means = self.problem.means()
+        positions = (means - self.training.shares @ means) @ generator.normal(
+            size=(means.shape[1], several)
+        )
+        spread = np.sqrt(self.training.shares @ positions**2)
+        factors = np.exp(positions / np.where(spread > 0, spread, 1.0))
         factors[:, 0] = 1.0
         shares = (factors[:, :, None] * self.shares[:, None]).reshape(len(factors), -1)
         shares /= shares.sum(axis=0)

@@ -131,6 +131,14 @@ def load_classifier(folder: str | Path) -> BagClassifier:
     Raises:
         InputError: no such files, files of another version or of different models, or anything in
             them that is not as it was written.
+
+    Example:
+        >>> from attsvm.datasets import planted_witnesses
+        >>> from attsvm.sklearn import WitnessSVC, load_classifier, save_classifier
+        >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
+        >>> folder = save_classifier(WitnessSVC(penalty=0.01).fit(bags, bags.labels), "model")
+        >>> load_classifier(folder).predict(bags).shape
+        (40,)
     """
     folder = Path(folder)
     path = folder / MODEL

@@ -231,6 +231,7 @@ class ImplicitBias(Compact):
                 color=colour,
             )
         axes.axhline(1.0, color=INK, linewidth=0.7)
+        axes.set_xlim(*self.steps[is_positive][[0, -1]])  # also where no run has selected
         logarithmic(axes.xaxis, self.steps[is_positive])
         axes.set(ylim=(0.0, 1.05), xlabel="step", ylabel="share of the largest margin")
         return axes
