@@ -546,7 +546,7 @@ def wrong_folder_of_texts(random: Random, folder: Path) -> list[str]:
 @maker
 def too_few_words(random: Random, folder: Path) -> list[str]:
     (folder / "data.jsonl").write_text("\n".join(json.dumps(row) for row in text_rows(random)))
-    return ["fit", "data.jsonl", *pick(random, [], ["--dimension", "500"], ["--dimension", "11"])]
+    return ["fit", "data.jsonl", *pick(random, ["--dimension", "500"], ["--dimension", "11"])]
 
 
 @maker

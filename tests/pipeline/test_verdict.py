@@ -155,7 +155,7 @@ def test_the_strongest_null_is_what_the_model_is_held_against():
     assert "always naming the most frequent label" in claim["statement"]
     said = told(changed(accuracy=accuracy(**rare)))
     assert said["headline"].endswith("the most frequent label 94.5%.")
-    assert "Of each class 94.8% of no and 94.8% of yes are called so" in said["beside"]
+    assert "Found of each class: 94.8% of no and 94.8% of yes; balanced accuracy" in said["beside"]
 
 
 def test_where_classes_weigh_alike_their_mean_recall_is_compared():

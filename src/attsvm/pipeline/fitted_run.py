@@ -173,7 +173,11 @@ def load_run(folder: str | Path) -> FittedRun:
         ['attention', 'chosen', 'label', 'margin', 'position']
     """
     folder = Path(folder)
-    read_run(folder)
+    command = read_run(folder).get("command", "fit")
+    if command != "fit":
+        raise InputError(
+            f"{folder} is a run of attsvm {command}; give the folder of an attsvm fit to predict"
+        )
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
         raise InputError(

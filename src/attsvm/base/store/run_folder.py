@@ -264,7 +264,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / _RUN
     if not path.is_file():
         raise InputError(
-            f"{folder} has no run.json, so it is not a finished run; let attsvm fit finish it first"
+            f"{folder} has no run.json, so it holds no finished run; give the folder of a finished"
+            " attsvm fit"
         )
     run = read_json(path)
     written = run.get("format") if isinstance(run, dict) else None
