@@ -75,6 +75,26 @@ def test_the_witnesses_are_the_patches_that_decide(run):
     assert accuracy["majority"] == pytest.approx(0.5, abs=0.2)
 
 
+@pytest.mark.experiment
+def test_a_slide_of_more_patches_than_are_read_at_once(tmp_path):
+    """Whatever its length, a slide has an answer, a row for each patch, and a place on the page."""
+    slides = write_slides(tmp_path / "slides", n=12)
+    rng = np.random.default_rng(1)
+    long = rng.normal(size=(17_000, 5)).astype(np.float16)
+    long[:300, 0] += 6  # of a tumour
+    coordinates = 256 * np.argwhere(np.ones((170, 100)))
+    np.savez(slides / "s2.npz", features=long, coords=coordinates)
+    words = ["fit", str(slides), "--group", "case_id", "--assumption", "standard", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    answers = {row["id"]: row for row in _read(tmp_path / "run" / "predictions.csv")}
+    assert answers["s2"]["prediction"] == "tumour"
+    assert int(answers["s2"]["position"]) <= 300
+    out = ["--out", str(tmp_path / "a.csv"), "--patches", str(tmp_path / "p.csv")]
+    assert main(["predict", str(tmp_path / "run"), str(slides), *out]) == 0
+    patches = _read(tmp_path / "p.csv")
+    assert sum(row["slide"] == "s2" for row in patches) == len(long)
+
+
 def test_the_table_of_patches_has_those_of_the_slides_held_out(run):
     patches, answers = _read(run[0] / "patches.csv"), _read(run[0] / "predictions.csv")
     test = [row["id"] for row in answers if row["split"] == "test"]

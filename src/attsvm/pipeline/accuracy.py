@@ -15,11 +15,13 @@ from sklearn.metrics import log_loss
 
 from attsvm.datasets import Encoded
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.rows import pieces
 from attsvm.pipeline.model import RunData, RunModel
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import segments
 from attsvm.sklearn.evidence import predicted
 from attsvm.sklearn.layers import Layer, PooledLayer
+from attsvm.sklearn.moments import bag_means
 from attsvm.sklearn.preparation import split_by_class
 
 NULLS = ("mean_pooling", "random_token", "extreme_token", "majority")
@@ -93,7 +95,7 @@ def accuracy_table(
                 "no attention: logistic regression on the mean token, its penalty chosen on a part"
                 " of the training sequences"
             ),
-            _regression(token_means(run.encoded), run, settings, options, options.pooled),
+            _regression(bag_means(run.encoded.bags), run, settings, options, options.pooled),
         ),
         _Method(
             "random_token",
@@ -206,14 +208,6 @@ def argmax_instances(encoded: Encoded, W: FloatArray) -> IntArray:
     return np.concatenate(positions)
 
 
-def token_means(encoded: Encoded) -> FloatArray:
-    """``(n, d)``: the mean token of each sequence."""
-    sums = (
-        np.add.reduceat(bags.rows, bags.offsets[:-1], axis=0) for _, bags in encoded.bags.blocks()
-    )
-    return np.concatenate(list(sums)) / encoded.bags.lengths[:, None]
-
-
 def _texts(encoded: Encoded) -> list[str]:
     """The texts behind the sequences, as far as a view shows them; empty for other data."""
     if not encoded.views or encoded.views[0].get("kind") != "text":
@@ -286,7 +280,8 @@ def _extreme_token(run: RunData, settings: FitSettings, options: BaselineOptions
     head.fit(rows / unit, np.repeat(labels, sample.lengths), sample_weight=weights)
     surest = []
     for _, block in bags.blocks():
-        shares = head.predict_proba(block.rows / unit)
+        read = [head.predict_proba(rows / unit) for _, rows in pieces(block.rows)]
+        shares = np.concatenate(read)
         first = segments.first_largest(shares.max(axis=1), block.offsets)
         surest.append(head.classes_[np.argmax(shares[block.offsets[:-1] + first], axis=1)])
     return np.concatenate(surest)

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-import attsvm
 from attsvm.base.files import save_arrays, write_json
 from attsvm.base.printable import name_of
-from attsvm.base.store import RunFolder, code_digest, environment, finished_run, versions
-from attsvm.base.store.run_folder import FORMAT
+from attsvm.base.store import RunFolder, finished_run
 from attsvm.datasets import Dataset
 from attsvm.norms import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
@@ -27,6 +25,7 @@ from attsvm.pipeline.predictions import (
     predictions,
     write_table,
 )
+from attsvm.pipeline.record import fit_request, run_record
 from attsvm.pipeline.results import (
     AttentionTheory,
     attention_theory,
@@ -89,14 +88,7 @@ def fit_dataset(
     """
     norm = parse_norm(settings.norm)
     descent_kind(norm)  # refuses before anything is read
-    request = {
-        "command": "fit",
-        "attsvm": attsvm.__version__,
-        "data": dataset.provenance,
-        "parameters": settings._asdict(),
-        "versions": versions(),
-        "code": code_digest(),
-    }
+    request = fit_request(dataset, settings)
     finished = finished_run(folder, request)
     if finished is not None:
         return finished
@@ -139,14 +131,7 @@ def fit_dataset(
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
             verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)
         environments = run_folder.environments
-        record = {
-            "format": FORMAT,
-            "attsvm": attsvm.__version__,
-            "command": "fit",
-            "command_line": command_line,
-            "dataset": _describe(run),
-            "parameters": request["parameters"],
-            "environment": environment(),
+        record = run_record(run, settings, command_line) | {
             **({"environments": environments} if len(environments) > 1 else {}),
             "results": results,
             "claims": claims,
@@ -255,31 +240,3 @@ def _vectors_sentence(
     return sentence(
         "vectors", vectors=dataset.provenance["vectors"], **({} if hard >= enough else command)
     )
-
-
-def _describe(run: RunData) -> dict[str, Any]:
-    """The ``dataset`` of ``run.json``."""
-    dataset, encoded = run.dataset, run.encoded
-    lengths = encoded.bags.lengths
-    parts = {"train": run.train, "test": run.test}
-    return {
-        "name": dataset.name,
-        "title": dataset.title,
-        "kind": dataset.kind,
-        "source": str(dataset.provenance.get("source", dataset.name)),
-        "sha256": dataset.provenance.get("sha256"),
-        "class_names": list(run.classes),
-        **{f"n_{name}": len(rows) for name, rows in parts.items()},
-        "class_counts": {
-            name: np.bincount(run.labels[rows], minlength=len(run.classes)).tolist()
-            for name, rows in parts.items()
-        },
-        "tokens": {
-            "min": int(lengths.min()),
-            "median": float(np.median(lengths)),
-            "max": int(lengths.max()),
-        },
-        "d_x": encoded.bags.d,
-        "d_z": int(encoded.queries(encoded.bags.take([0])).shape[1]),
-        "notes": [*dataset.notes, *encoded.notes],
-    }

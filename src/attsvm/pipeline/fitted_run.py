@@ -167,8 +167,9 @@ def load_run(folder: str | Path) -> FittedRun:
         >>> from attsvm.pipeline.fit import fit_dataset
         >>> from attsvm.pipeline.settings import FitSettings
         >>> dataset = attsvm.datasets.load("unit_sphere:40,4,3,0")
-        >>> _ = fit_dataset(dataset, FitSettings(selection_steps=100), Path("run"))  # attsvm fit
-        >>> answer = attsvm.load_run("run").predict("unit_sphere:40,4,3,0")[0]
+        >>> settings = FitSettings(selection_steps=100)
+        >>> _ = fit_dataset(dataset, settings, Path("runs/sphere"))  # attsvm fit
+        >>> answer = attsvm.load_run("runs/sphere").predict("unit_sphere:40,4,3,0")[0]
         >>> sorted(answer)[:5]
         ['attention', 'chosen', 'label', 'margin', 'position']
     """

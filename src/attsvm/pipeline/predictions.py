@@ -102,7 +102,7 @@ def predictions(
         first, second = first_and_second(weights, reading, bags.offsets)
         chosen, rival = bags.offsets[:-1] + first, bags.offsets[:-1] + second
         margin = weights[chosen] - weights[rival]
-        attention = _attention(layer, reading, bags, column)[chosen]
+        attention = instance_weights(layer, reading, bags, column)[chosen]
         for k, i in enumerate(positions.tolist()):
             view = encoded.views[i] if encoded.views is not None else {"kind": "array"}
             has_rival = second[k] >= 0
@@ -137,7 +137,7 @@ def patches(
     """
     positions = np.arange(len(dataset)) if rows is None else rows
     for at, bags, layer, reading in model.readings(encoded.bags.take(positions)):
-        weights = _attention(layer, reading, bags, predicted(reading.values))
+        weights = instance_weights(layer, reading, bags, predicted(reading.values))
         for k, i in enumerate(positions[at].tolist()):
             view = encoded.views[i] if encoded.views is not None else {}
             coordinates = view.get("coordinates")
@@ -147,7 +147,7 @@ def patches(
                 yield {"slide": name, "patch": t + 1, "x": x, "y": y, "probability": weight}
 
 
-def _attention(layer: Layer, reading: Reading, bags: Bags, column: IntArray) -> FloatArray:
+def instance_weights(layer: Layer, reading: Reading, bags: Bags, column: IntArray) -> FloatArray:
     """``(N,)``: attention, of several heads their mean; of witnesses the probability that each
     instance is the one, of the predicted class where there are more than two.
     """

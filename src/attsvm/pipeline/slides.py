@@ -21,10 +21,8 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import attsvm
 from attsvm.base.errors import InputError
-from attsvm.base.store import RunFolder, code_digest, environment, finished_run, versions
-from attsvm.base.store.run_folder import FORMAT
+from attsvm.base.store import RunFolder, finished_run
 from attsvm.datasets import Dataset, Encoded
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
@@ -32,15 +30,24 @@ from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
 from attsvm.pipeline.model import RunData, fitted
 from attsvm.pipeline.predictions import (
     PATCH_COLUMNS,
+    instance_weights,
     patches,
     prediction_columns,
     predictions,
     write_table,
 )
+from attsvm.pipeline.record import fit_request, run_record
 from attsvm.pipeline.settings import FitSettings
-from attsvm.report.slides_page import pictures_of_slides, slide_card, slides_to_show, write_slides
+from attsvm.report.slides_page import (
+    SlideCard,
+    pictures_of_slides,
+    slide_card,
+    slides_to_show,
+    write_slides,
+)
 from attsvm.sklearn.bag_classifier import BagClassifier
 from attsvm.sklearn.evidence import predicted
+from attsvm.sklearn.moments import bag_means
 from attsvm.sklearn.stage import Progress
 
 _BINS = (0.0, 0.6, 0.7, 0.8, 0.9, 1.0)  # of probabilities of predictions
@@ -74,14 +81,7 @@ def fit_slides(
         InputError: unusable data, a class with slides of one patient only, or a folder that holds
             something else.
     """
-    request = {
-        "command": "fit",
-        "attsvm": attsvm.__version__,
-        "data": dataset.provenance,
-        "parameters": settings._asdict(),
-        "versions": versions(),
-        "code": code_digest(),
-    }
+    request = fit_request(dataset, settings)
     if (finished := finished_run(folder, request)) is not None:
         return finished
     pictures = {} if images is None else pictures_of_slides(images)
@@ -91,39 +91,34 @@ def fit_slides(
     train, test = split_patients(
         dataset.labels, encoded.bags.groups, settings.test_size, settings.seed
     )
+    data = RunData(dataset, encoded, train, test, len(dataset.class_names) - 1, train)
     splits = {"train": train, "test": test}
     answers = f"predictions.{settings.predictions_format}"
     files = [*MODEL_FILES, answers, "patches.csv", "page.json", "report.html"]
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         path = run_folder.path
         # 2: the classifier
-        data = RunData(dataset, encoded, train, test, len(dataset.class_names) - 1, train)
         model, beats_chance = fitted(data, settings, progress)
         timing = {"fit": time.perf_counter() - started}
         save_fitted(path, model, dataset, encoded)
         # 3: comparisons and answers
-        results = slides_results(model, dataset, encoded.bags, splits)
+        results, probability = slides_results(model, dataset, encoded.bags, splits)
         rows = predictions(model, dataset, encoded, splits)
         write_table(rows, prediction_columns(model, dataset), path / answers)
         write_table(patches(model, dataset, encoded, test), PATCH_COLUMNS, path / "patches.csv")
         timing["evaluation"] = time.perf_counter() - started - timing["fit"]
         # 4: the page
-        run = {
-            "format": FORMAT,
-            "attsvm": attsvm.__version__,
-            "command": "fit",
-            "command_line": command_line,
-            "dataset": _describe(dataset, encoded.bags, splits),
-            "parameters": request["parameters"],
-            "environment": environment(),
+        run = run_record(data, settings, command_line) | {
             "results": results,
             "claims": [],
             "verdict": _verdict(results, encoded.bags, beats_chance),
             "timing": timing,
         }
+        calls = probability.argmax(axis=1)
+        on_page = slides_to_show(dataset.labels[test], calls[test], probability[test].max(axis=1))
         cards = [
-            _card(model, dataset, encoded, int(test[k]), reason, pictures)
-            for k, reason in _slides_on_page(model, dataset, encoded.bags, test)
+            _card(model, dataset, encoded, int(test[k]), probability[test[k]], reason, pictures)
+            for k, reason in on_page
         ]
         write_slides(path / "report.html", cards, run)
         return run_folder.finish(run)
@@ -172,21 +167,21 @@ def split_patients(
 
 def slides_results(
     model: BagClassifier, dataset: Dataset, bags: Bags, splits: dict[str, IntArray]
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], FloatArray]:
     """The ``results`` of ``run.json``: the model beside its chosen patch alone, mean pooling and
-    the more frequent class; recall by class, calibration, errors.
+    the more frequent class; recall by class, calibration, errors. And the probabilities ``(n, K)``
+    of all slides.
     """
     labels, train, test = dataset.labels, splits["train"], splits["test"]
     columns = np.empty(len(labels), dtype=np.int64)
     alone = np.empty(len(labels), dtype=np.int64)
     probability = np.empty((len(labels), len(model.classes_)))
-    means = np.empty((len(labels), bags.d))
     for at, block, layer, reading in model.readings(bags):
         columns[at] = predicted(reading.values)
         probability[at] = model.probabilities(reading.values)
         chosen = block.offsets[:-1] + _selected(reading.selected, columns[at])
         alone[at] = predicted(layer.alone(block.rows[chosen]))
-        means[at] = np.add.reduceat(block.rows, block.offsets[:-1]) / block.lengths[:, None]
+    means = bag_means(bags)
     pooled = _mean_pooling(means[train], labels[train], bags.groups, train).predict(means)
     majority = np.full(len(labels), np.argmax(np.bincount(labels[train])))
     rows = [
@@ -208,7 +203,7 @@ def slides_results(
     recall = recall_score(labels[test], columns[test], average=None)
     names, shares = dataset.class_names, np.bincount(labels[train]) / len(train)
     steps = model.convex_steps_
-    return {
+    results = {
         "accuracy": accuracy,
         "recall": [
             {"class": names[k], "recall": float(recall[i])}
@@ -241,6 +236,7 @@ def slides_results(
             "penalty": model.predictor_.penalty,
         },
     }
+    return results, probability
 
 
 def _selected(selected: IntArray, column: IntArray) -> IntArray:
@@ -291,29 +287,24 @@ def _calibration(
     return rows
 
 
-def _slides_on_page(
-    model: BagClassifier, dataset: Dataset, bags: Bags, test: IntArray
-) -> list[tuple[int, str]]:
-    """The held-out slides that are drawn, see :func:`attsvm.report.slides_page.slides_to_show`."""
-    probability = model.predict_proba(bags.take(test))
-    return slides_to_show(dataset.labels[test], probability.argmax(axis=1), probability.max(axis=1))
-
-
 def _card(
     model: BagClassifier,
     dataset: Dataset,
     encoded: Encoded,
     i: int,
+    probability: FloatArray,
     reason: str,
     pictures: dict[str, Path],
-) -> Any:
-    """The card of slide ``i``."""
-    bags, names = encoded.bags.take([i]), dataset.class_names
-    column = int(model.predict_proba(bags)[0].argmax())
+) -> SlideCard:
+    """The card of slide ``i``, whose classes have these probabilities."""
+    bags, names, column = encoded.bags.take([i]), dataset.class_names, int(probability.argmax())
+    ((_, patches_of_slide, layer, reading),) = model.readings(bags)
+    weights = instance_weights(layer, reading, patches_of_slide, np.array([column]))
     groups, view = encoded.bags.groups, encoded.views[i] if encoded.views is not None else {}
     return slide_card(
         model,
         bags,
+        weights,
         view.get("coordinates"),
         pictures,
         name=str(i + 1) if dataset.ids is None else dataset.ids[i],
@@ -323,7 +314,7 @@ def _card(
         predicted_column=column,
         correct=bool(dataset.labels[i] == column),
         reason=reason,
-        probability=float(model.predict_proba(bags)[0, column]),
+        probability=float(probability[column]),
     )
 
 
@@ -353,23 +344,3 @@ def _verdict(results: dict[str, Any], bags: Bags, beats_chance: bool) -> dict[st
             " heatmaps.",
         )
     return {"headline": headline, "beside": alone, "sentences": sentences, "ends": []}
-
-
-def _describe(dataset: Dataset, bags: Bags, splits: dict[str, IntArray]) -> dict[str, Any]:
-    """The ``dataset`` of ``run.json``."""
-    return {
-        "name": dataset.name,
-        "title": dataset.title,
-        "kind": dataset.kind,
-        "source": str(dataset.provenance["source"]),
-        "sha256": dataset.provenance["sha256"],
-        "class_names": list(dataset.class_names),
-        **{f"n_{split}": len(rows) for split, rows in splits.items()},
-        "tokens": {
-            "min": int(bags.lengths.min()),
-            "median": float(np.median(bags.lengths)),
-            "max": int(bags.lengths.max()),
-        },
-        "d_x": bags.d,
-        "notes": dataset.notes,
-    }

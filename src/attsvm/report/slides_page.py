@@ -106,6 +106,7 @@ def slides_to_show(
 def slide_card(
     model: Any,
     bags: Bags,
+    weights: FloatArray,
     coordinates: FloatArray | None,
     pictures: Mapping[str, Path],
     **about: Any,
@@ -115,11 +116,12 @@ def slide_card(
     Args:
         model: a fitted classifier of bags.
         bags: this one slide.
+        weights: ``(T,)``: of witnesses the probability that each patch is the one, else its
+            attention.
         coordinates: ``(T, 2)`` of its patches.
         pictures: of slides, by their names; see :func:`pictures_of_slides`.
         **about: name, group, label, predicted, correct, reason and probability.
     """
-    weights = patch_weights(model, bags)
     deciding = (
         model.deciding_set(bags)[0] if len(model.classes_) == 2 and model.heads == 1 else None
     )
@@ -146,22 +148,6 @@ def slide_card(
         total=len(weights),
         **about,
     )
-
-
-def patch_weights(model: Any, bags: Bags) -> FloatArray:
-    """``(T,)``: of witnesses the probability that each patch of one slide is the one, of the
-    predicted class where there are more than two; else its attention.
-    """
-    if model.assumption == "collective":
-        weights = model.attention(bags)[0]
-        return np.asarray(weights if weights.ndim == 1 else weights.mean(axis=1))
-    weights = model.instance_probability(bags)[0]
-    if weights.ndim == 1:
-        return np.asarray(weights)
-    if len(model.classes_) == 2:
-        return np.asarray(weights.mean(axis=1))
-    column = int(np.searchsorted(model.classes_, model.predict(bags)[0]))
-    return np.asarray(weights[:, column])
 
 
 def heatmap(

@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.datasets.bags import Bags, check_finite
-from attsvm.datasets.rows import RowReader, pieces
+from attsvm.datasets.rows import RowReader, bag_sums, pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,14 @@ def _read(bags: Bags) -> Iterator[tuple[int, FloatArray]]:
         begin = int(bags.offsets[block.bags[0]])
         for start, rows in pieces(block.rows):
             yield begin + start, rows
+
+
+def bag_means(bags: Bags) -> FloatArray:
+    """``(n, d)``: the mean instance of each bag."""
+    means = np.empty((bags.n, bags.d))
+    for block in RowReader(bags.rows, bags.offsets, np.float64).blocks():
+        means[block.bags] = bag_sums(block.rows, block.cuts) / np.diff(block.cuts)[:, None]
+    return means
 
 
 def check_sizes(moments: Moments, queries: FloatArray) -> None:

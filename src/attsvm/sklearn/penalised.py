@@ -21,11 +21,12 @@ import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
-from attsvm.datasets.rows import Block, RowReader, bag_sums
+from attsvm.datasets.rows import Block, RowReader
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.lockstep import DescentOptions, descend_columns
 from attsvm.sklearn.minimise import ConvexStep, certified, cross_entropy
+from attsvm.sklearn.moments import bag_means
 
 _RANDOM_SIZE = 0.1  # of the first attention weights of further heads
 
@@ -56,11 +57,8 @@ class Pooled:
 
     def means(self) -> FloatArray:
         """``(n, d + 1)``: means of the instances in units, with the constant feature at the end."""
-        means = np.full((self.bags.n, self.bags.d + 1), CONSTANT)
-        for block in self.blocks(np.float64):
-            lengths = np.diff(block.cuts)[:, None] * self.unit
-            means[block.bags, :-1] = bag_sums(block.rows, block.cuts) / lengths
-        return means
+        constant = np.full((self.bags.n, 1), CONSTANT)
+        return np.hstack([bag_means(self.bags) / self.unit, constant])
 
     def values(self, W: FloatArray, V: FloatArray) -> FloatArray:
         """``(n, K, C)``: the values of bags."""

@@ -44,8 +44,8 @@ class PooledOptions:
         folds: descents of folds; a fall by a millionth of the loss tells nothing of bags left out.
         precision: of the descent to the final weights, likewise.
         first_penalty, first_ratio: of the candidate whose optimum all others of a fold begin at.
-        starts: of that candidate, one with the shares of the fold, the others with random ones. Ten
-            find the optimum of most sets of 60 slides, where one is at chance on every third.
+        starts: of that candidate, one with the shares of the fold, the others with changed ones.
+            Ten find the optimum of most sets of 60 slides, where one is at chance on every third.
         bags: whose starts are one: as many bags as there are fewer, as many more starts.
         numbers: that descents may keep, by which candidates are cut into groups.
     """
@@ -216,11 +216,11 @@ class _Fits:
         options, count = self.options, len(self.folds)
         distances = np.abs(np.log(penalties / options.first_penalty))
         penalty = penalties[np.argmin(distances)]
-        bags = self.training.weights.sum()  # a bag of weight two is two bags
-        several = int(np.clip(np.ceil(options.bags / bags), 1, options.starts))
+        bag_count = self.training.weights.sum()  # a bag of weight two is two bags
+        several = int(np.clip(np.ceil(options.bags / bag_count), 1, options.starts))
         # 1. descents; equal bags have equal factors, so that a repeated one is one of weight two
         generator = np.random.default_rng([self.training.seed, 7])
-        means = self.problem.means()
+        means = self.means @ self.back.T
         positions = (means - self.training.shares @ means) @ generator.normal(
             size=(means.shape[1], several)
         )

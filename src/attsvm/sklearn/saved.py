@@ -65,7 +65,7 @@ def save_classifier(model: BagClassifier, folder: str | Path) -> Path:
         >>> from attsvm.sklearn import WitnessSVC, load_classifier, save_classifier
         >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
         >>> model = WitnessSVC(penalty=0.01).fit(bags, bags.labels)
-        >>> again = load_classifier(save_classifier(model, "model"))
+        >>> again = load_classifier(save_classifier(model, "runs/model"))
         >>> bool(np.all(again.decision_function(bags) == model.decision_function(bags)))
         True
     """
@@ -136,7 +136,7 @@ def load_classifier(folder: str | Path) -> BagClassifier:
         >>> from attsvm.datasets import planted_witnesses
         >>> from attsvm.sklearn import WitnessSVC, load_classifier, save_classifier
         >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
-        >>> folder = save_classifier(WitnessSVC(penalty=0.01).fit(bags, bags.labels), "model")
+        >>> folder = save_classifier(WitnessSVC(penalty=0.01).fit(bags, bags.labels), "runs/model")
         >>> load_classifier(folder).predict(bags).shape
         (40,)
     """
