@@ -71,8 +71,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     solution = None
     if best is not None:
         solution = best_solution(best)
-        # Splitting does no better where features have different units.
-        if solution.status == "optimal" or request.late or even.uneven:
+        if solution.status == "optimal" or request.late:
             return solution
     by_splitting = splitting.solve(margins, norm, request)
     if solution is None or by_splitting.gap <= solution.gap:
