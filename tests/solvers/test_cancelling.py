@@ -105,6 +105,20 @@ def test_a_low_penalty_may_leave_some_rows_met(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["l1", "linf"])
+@pytest.mark.parametrize("slack", [1e-2, 1e2])
+def test_contradicting_selections_have_soft_margins_in_units_far_apart(
+    name: str, slack: float
+) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(12, 6, 3)) * [1e-5, 1e9, 1e-8]
+        data = AttentionData(X, np.ones(12), queries=np.ones((12, 1)))
+        margins = selection_margins(data, rng.integers(0, 6, 12))
+        solution = max_margin(margins, name, slack=slack)
+        assert solution.status == "optimal", solution.message
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
 def test_contradictions_are_proved_in_any_units(name: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 6, 2)) * [1e9, 1.0]

@@ -62,8 +62,16 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     no_equality = np.zeros(margins.m, dtype=np.bool_)
     even = even_columns(margins)
     # Most end with the first start; the others cost a solve.
-    for start in _starts(margins, norm, even, request):
-        method = InteriorPoints(even, norm.p != 1.0, request, no_equality, consider, start=start)
+    for start, all_missed in _starts(margins, norm, even, request):
+        method = InteriorPoints(
+            even,
+            norm.p != 1.0,
+            request,
+            no_equality,
+            consider,
+            start=start,
+            all_missed=all_missed,
+        )
         method.run()
         iterations += method.iterations
         if (best is not None and best.gap <= request.tol) or request.late:
@@ -71,8 +79,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     solution = None
     if best is not None:
         solution = best_solution(best)
-        # Splitting does no better where features have different units.
-        if solution.status == "optimal" or request.late or even.uneven:
+        if solution.status == "optimal" or request.late:
             return solution
     by_splitting = splitting.solve(margins, norm, request)
     if solution is None or by_splitting.gap <= solution.gap:
@@ -82,15 +89,17 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
 
 def _starts(
     margins: Margins, norm: Norm, even: Even, request: Request
-) -> Iterator[FloatArray | None]:
-    """Weights to begin near: none; and where features have different units, those of the hard
-    margin, whose norm may be another by many orders, and of the Frobenius norm.
+) -> Iterator[tuple[FloatArray | None, bool]]:
+    """Weights to begin near, and whether to begin with all rows missed: neither; and where features
+    have different units all rows missed, as selections that contradict each other leave most, the
+    weights of the hard margin, whose norm may be another by many orders, and of the Frobenius norm.
     """
-    yield None
+    yield None, False
     if not even.uneven:
         return
+    yield None, True
     cold = replace(request, warm_start=None, warm_weights=None)
     hard = polyhedral.solve(margins, norm, replace(cold, slack=None))
     if hard.has_weights:
-        yield np.ldexp(hard.W, even.powers)
-    yield frobenius.solve(even.margins, Frobenius(), cold).W
+        yield np.ldexp(hard.W, even.powers), False
+    yield frobenius.solve(even.margins, Frobenius(), cold).W, False

@@ -147,6 +147,7 @@ class InteriorPoints:
             certified error.
         options: numbers of the method.
         start: weights of ``even`` near which to begin; they meet hard margins.
+        all_missed: begin where soft rows are all missed and multipliers near the penalty.
 
     Attributes:
         iterations: iterations of the last run.
@@ -162,9 +163,10 @@ class InteriorPoints:
         consider: Callable[[FloatArray, FloatArray], float],
         options: InteriorOptions = INTERIOR,
         start: FloatArray | None = None,
+        all_missed: bool = False,
     ) -> None:
         self.even, self.box, self.request, self.options = even, box, request, options
-        self.is_equality, self.consider = is_equality, consider
+        self.is_equality, self.consider, self.all_missed = is_equality, consider, all_missed
         self.soft = request.slack is not None
         self.iterations = 0
         p: Programme = equilibrate(even.margins, request.slack)
@@ -244,11 +246,12 @@ class InteriorPoints:
         """The point to begin with, its products of one size: hard margins at twice the weights that
         are known to meet them, soft ones at a norm that is of the size of the solution's, that of
         all multipliers at their bound, or what the rows together ask for at least. A bound so low
-        that its norm is the smaller one leaves most rows missed: these begin there.
+        that its norm is the smaller one leaves most rows missed: these begin there, and those that
+        the caller says.
         """
         A, g, b, C = self.A, self.g, self.b, self.C
         w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
-        is_penalty_low = False
+        begins_missed = False
         if self.start is not None:
             # Twice weights that meet the margins meet them with room.
             w = 2.0 * self.start
@@ -259,7 +262,8 @@ class InteriorPoints:
             sum_of_rows = (b > 0.0).astype(float) @ A
             least = float(b[b > 0.0].sum()) / max(self._dual_size(sum_of_rows), 1e-300)
             most = self._dual_size(C @ A)
-            is_penalty_low, t = most < least, min(most, least)
+            begins_missed = self.all_missed or most < least
+            t = most if begins_missed else least
         t = t if 0.0 < t < np.inf else 1.0
         s[self.is_equality] = 0.0
         # At the solution b^T lam is the square of the norm.
@@ -280,7 +284,7 @@ class InteriorPoints:
         xi = mu / zeta
         if self.soft and self.start is not None:
             xi = np.maximum(b - A @ w, 0.1 * float(b.max()))
-        elif is_penalty_low:
+        elif begins_missed:
             # All rows missed, products mu: the root of (C - mu / s) (b + s) = mu, without a
             # difference of like numbers.
             gain = C * b - 2.0 * mu
