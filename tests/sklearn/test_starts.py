@@ -1,4 +1,4 @@
-"""Attention pooling of long bags: it begins at witnesses of either class and sees few rows first."""
+"""Attention pooling of long bags begins at witnesses of either class and sees few rows first."""
 
 from dataclasses import replace
 
