@@ -51,12 +51,13 @@ class PooledOptions:
         folds: descents of folds; a fall by a millionth of the loss tells nothing of bags left out.
         precision: of the descent to the final weights, likewise.
         first_penalty, first_ratio: of the candidate whose optimum all others of a fold begin at.
-        starts: of that candidate with several heads or classes, one with the shares of the fold,
-            the others with changed ones.
-        bags: whose starts are one: as many bags as there are fewer, as many more starts. So many
-            short ones need no witnesses either.
+        starts: of that candidate in short bags or with several heads or classes, one with the
+            shares of the fold, the others with changed ones.
+        bags: whose starts are one: as many bags as there are fewer, as many more starts.
         numbers: that descents may keep, by which candidates are cut into groups.
-        witnesses: where attention of two classes begins, too.
+        short: instances of a mean bag that hide no witness: of longer ones attention of two
+            classes begins at witnesses, unless bags are many and not so long as to be thinned.
+        witnesses: how those are found.
         last: fits to all bags that are finished, those of the least objective.
         evaluations: of the loss of all rows, after a descent on thinned bags.
     """
@@ -70,6 +71,7 @@ class PooledOptions:
     starts: int = 10
     bags: int = 600
     numbers: int = 2**26
+    short: int = 64
     witnesses: StartOptions = WITNESSES
     last: int = 2
     evaluations: int = 12
@@ -229,8 +231,8 @@ class _Fits:
     def _first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights of each fold, from which all its candidates descend.
 
-        1. Descents from the mean, and of two classes from witnesses of both, with which long bags
-           are thinned.
+        1. Descents from the mean with changed shares; or, where a mean hides what a few instances
+           say, from the mean and from witnesses of both classes.
         2. The one whose objective with the shares of the fold is the least.
         """
         options, count = self.options, len(self.folds)
@@ -239,8 +241,9 @@ class _Fits:
         # 1. descents
         bag_count = self.training.weights.sum()  # a bag of weight two is two bags
         several = int(np.clip(np.ceil(options.bags / bag_count), 1, options.starts))
-        is_long = self.problem.bags.lengths.max() > options.witnesses.rows
-        if self.shape[0] == self.problem.columns == 1 and (several > 1 or is_long):
+        mean_length = self.problem.bags.lengths.mean()
+        is_hidden = mean_length > options.short and self.shape[0] == self.problem.columns == 1
+        if is_hidden and (several > 1 or mean_length > options.witnesses.rows):
             shares, W, V = self._begun_at_witnesses(penalty)
         else:
             shares, W, V = self._begun_at_means(penalty, several)
