@@ -2,6 +2,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from sphinx.util.inspect import TypeAliasForwardRef
+
 import attsvm
 
 HERE = Path(__file__).parent
@@ -44,6 +46,8 @@ autodoc_type_aliases = {
     **dict.fromkeys(("FloatArray", "IntArray", "BoolArray"), "~numpy.ndarray"),
     "ArrayLike": "~numpy.typing.ArrayLike",
 }
+# Sphinx 9.0 shows its own class for an alias in a union
+setattr(TypeAliasForwardRef, "__repr__", lambda alias: alias.name)  # noqa: B010
 autodoc_typehints_description_target = "documented"
 napoleon_google_docstring = True
 napoleon_use_ivar = True
