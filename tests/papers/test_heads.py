@@ -15,6 +15,7 @@ from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
 from attsvm_papers.heads import networks, rotary
 from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Decoder, DecoderSizes, attention_optimiser
+from attsvm_papers.heads.excesses import excess_over_nulls
 from attsvm_papers.heads.networks import (
     TINY,
     LayerAttention,
@@ -31,7 +32,6 @@ from attsvm_papers.heads.own_solutions import (
     own_solutions,
     programme_of,
 )
-from attsvm_papers.heads.reading import excess_over_nulls
 from attsvm_papers.kit import experiment
 
 

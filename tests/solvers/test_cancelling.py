@@ -118,6 +118,30 @@ def test_contradicting_selections_have_soft_margins_in_units_far_apart(
         assert solution.status == "optimal", solution.message
 
 
+def separable(seed: int, n: int, d: int, powers: int) -> Margins:
+    """Selections that some weights make, with features and queries in units up to ``10**powers``
+    times larger and smaller.
+    """
+    rng = np.random.default_rng(seed)
+    X, Z = rng.normal(size=(n, 4, d)), rng.normal(size=(n, d))
+    tokens = np.argmax(np.einsum("ntd,de,ne->nt", X, rng.normal(size=(d, d)), Z), axis=1)
+    X *= 10.0 ** rng.integers(-powers, powers + 1, d)
+    Z *= 10.0 ** rng.integers(-powers, powers + 1, d)
+    return selection_margins(AttentionData(X, np.ones(n), queries=Z), tokens)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4, 5])
+def test_entries_that_cost_next_to_nothing_cost_a_little_in_a_second_attempt(seed: int) -> None:
+    solution = max_margin(separable(seed, 6, 4, 9), "linf")
+    assert solution.status == "optimal", solution.message
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_features_in_different_units_with_more_entries_than_rows(seed: int) -> None:
+    solution = max_margin(separable(seed, 8, 14, 6), "l1")
+    assert solution.status == "optimal", solution.message
+
+
 @pytest.mark.parametrize("name", ["l1", "linf"])
 def test_contradictions_are_proved_in_any_units(name: str) -> None:
     rng = np.random.default_rng(0)

@@ -133,11 +133,20 @@ def test_factors_and_a_head_are_trained_too(parameters):
 
 
 def test_the_picture_and_the_table_have_a_line_per_norm():
-    bias = implicit_bias(steepest("fro", 0.1), seeds=2, steps=300, norms=("fro", "linf"))
+    bias = implicit_bias(steepest("fro", 0.1), seeds=2, steps=2000, norms=("fro", "linf"))
     ax = bias.plot()
     assert [line.get_label() for line in ax.lines][:2] == [row["norm"] for row in bias.rows()]
     assert str(bias).count("\n") == 3
     assert set(bias.arrays()) >= {"share", "null"}
+
+
+def test_the_table_says_what_a_negative_share_means():
+    early = implicit_bias(steepest("fro", 0.1), seeds=3, steps=150, norms=("fro",))
+    assert early.rows()[0]["tenth"] < 0
+    assert "negative while some token still has a larger logit" in str(early)
+    late = implicit_bias(steepest("fro", 0.1), seeds=3, steps=2000, norms=("fro",))
+    assert late.rows()[0]["tenth"] > 0
+    assert "negative" not in str(late)
 
 
 def test_what_cannot_be_measured_is_refused():

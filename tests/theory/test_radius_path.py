@@ -15,7 +15,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets import toy, unit_sphere
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import decoder_margins, optimal_tokens, selection_margins, token_scores
-from attsvm.norms import Frobenius, Lp, Norm, Nuclear, PowerPotential
+from attsvm.norms import Frobenius, Lp, Norm, Nuclear, PowerPotential, parse_norm
 from attsvm.solvers import locally_optimal, max_margin
 from attsvm.theory import Cone, regularization_path
 from attsvm.theory.excess import Excess, Factors, Pair, Sphere
@@ -48,6 +48,17 @@ def test_paths_in_another_norm_reach_its_solution() -> None:
     distance = path.distance(solution)
     assert distance[1] < 0.02
     assert distance[0] / distance[1] == pytest.approx(10, rel=0.3)  # falls like 1 / R
+
+
+@pytest.mark.parametrize("norm", ["maxrow", "spec", "rows"])
+def test_paths_in_norms_with_kinks_reach_the_largest_margin(norm: str) -> None:
+    data, v = unit_sphere(3, 4, 5, seed=6)
+    margins = selection_margins(data, optimal_tokens(data, v))
+    solution = max_margin(margins, norm)
+    radii = [100 * solution.norm, 1000 * solution.norm]
+    W = regularization_path(data, v, norm, radii, starts=3).W[-1]
+    share = margins(W).min() * solution.norm / parse_norm(norm).value(W)
+    assert 0.995 <= share <= 1 + 1e-9  # a thousand margins allow an offset of five
 
 
 def test_local_paths_stay_with_the_local_token_while_the_cone_is_narrow() -> None:

@@ -86,8 +86,8 @@ def planted_witnesses(
     rows = rng.standard_normal((n, instances, d))
     bag = np.arange(n)
     positive = bag % 2 == 0
-    place = rng.permuted(np.tile(np.arange(instances), (n, 1)), axis=1)[:, :3]
-    first, second, third = place.T
+    positions = rng.permuted(np.tile(np.arange(instances), (n, 1)), axis=1)[:, :3]
+    first, second, third = positions.T
     if kind in ("linear", "decoy"):
         rows[bag[positive], first[positive]] += u
     if kind == "decoy":
@@ -161,9 +161,9 @@ def assumption_test(
         raise InputError(f"{n} bags of {d} features are too few; give at least 2 and 1")
     rng = np.random.default_rng([seed, TESTS.index(name), part == "test"])
     labels = np.where(np.arange(n) < n // 2, 1.0, -1.0)
-    drawn = [_bag(rng, name, part == "test", label > 0) for label in labels]
-    lengths = np.array([len(kinds) for _, _, kinds in drawn])
-    mean, deviation, kinds = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    bags = [_bag(rng, name, part == "test", label > 0) for label in labels]
+    lengths = np.array([len(kinds) for _, _, kinds in bags])
+    mean, deviation, kinds = map(np.concatenate, zip(*bags, strict=True))
     rows = mean[:, None] + deviation[:, None] * rng.standard_normal((len(mean), d))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return Bags(rows, offsets, labels, np.arange(len(rows)), kinds)

@@ -273,9 +273,9 @@ def _table(
     table.skipped = len({*without_text, *without_label})
     if table.skipped and not skip_empty:
         problems = [
-            f"{_listed(places)} no {columns[role]}"
-            for places, role in ((without_text, "text"), (without_label, "label"))
-            if places
+            f"{_listed(rows)} no {columns[role]}"
+            for rows, role in ((without_text, "text"), (without_label, "label"))
+            if rows
         ]
         raise InputError(
             f"{path}: {' and '.join(problems)}; fill them in, or leave these rows out with"
@@ -284,14 +284,14 @@ def _table(
     return table
 
 
-def _listed(places: list[str]) -> str:
-    """How many rows or lines there are, and the first of them."""
-    kind = places[0].split()[0]
-    numbers = [place.split()[1] for place in places]
-    if len(places) == 1:
+def _listed(rows: list[str]) -> str:
+    """The count of rows or lines and the first numbers of them, in words."""
+    kind = rows[0].split()[0]
+    numbers = [row.split()[1] for row in rows]
+    if len(rows) == 1:
         return f"{kind} {numbers[0]} has"
     more = ", ..." if len(numbers) > 5 else ""
-    return f"{len(places)} {kind}s ({', '.join(numbers[:5])}{more}) have"
+    return f"{len(rows)} {kind}s ({', '.join(numbers[:5])}{more}) have"
 
 
 def _one_spelling(labels: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 from ctypes import POINTER, c_char_p, c_double, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def open_library(level: str) -> ctypes.CDLL:
-    """The library of a level, ``baseline`` or ``avx2``.
+def open_library(level: str, names: Iterable[str] = _SIGNATURES) -> ctypes.CDLL:
+    """The library of a level, ``baseline`` or ``avx2``, with these of its functions.
 
     Raises:
         ImportError: it is missing, of another platform, or older than this file.
@@ -101,9 +102,9 @@ def open_library(level: str) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
         # a function that is missing is one that an older library does not have
-        for name, (result, arguments) in _SIGNATURES.items():
+        for name in names:
             function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
+            function.restype, function.argtypes = _SIGNATURES[name]
     except (OSError, AttributeError) as error:
         raise ImportError(
             f"the compiled core of attsvm cannot be used: {error}; install attsvm again with pip,"
@@ -120,10 +121,11 @@ def fastest_library() -> tuple[ctypes.CDLL, str]:
     if requested not in (None, "", "baseline", "avx2"):
         raise ImportError(f"ATTSVM_PROCESSOR is {requested!r}; it must be baseline or avx2")
     # the baseline runs everywhere, and says whether this processor has AVX2 and FMA
-    library = open_library("baseline")
-    is_fast = (_FOLDER / f"attsvm.avx2{_SUFFIX}").exists() and library.fast_processor()
+    is_fast = (_FOLDER / f"attsvm.avx2{_SUFFIX}").exists() and bool(
+        open_library("baseline", ["fast_processor"]).fast_processor()
+    )
     if requested == "avx2" and not is_fast:
         raise ImportError("ATTSVM_PROCESSOR is avx2, which this processor does not have")
     if is_fast and requested != "baseline":
         return open_library("avx2"), "avx2"
-    return library, "baseline"
+    return open_library("baseline"), "baseline"

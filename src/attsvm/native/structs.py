@@ -72,7 +72,8 @@ def check_offsets(name: str, offsets: Integers, end: int) -> None:
 
 
 class ProgrammeRows(Struct):
-    r"""``Programme``: rows :math:`a_c=\delta_cz_i^\top` of a programme.
+    r"""``Programme``: rows :math:`a_c=\delta_cz_i^\top`, as compiled code reads them from the
+    arrays of a :class:`attsvm.solvers.programme.Programme`.
 
     Args:
         D: ``(m, d_x)`` differences.

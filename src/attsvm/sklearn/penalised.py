@@ -42,6 +42,8 @@ class Pooled:
         labels: ``(n,)``: 0 and 1 of two classes, or 0 to K - 1.
         columns: K, values of a bag: one for two classes.
         dtype: of products; sums over blocks are in float64.
+        log_counts: ``(N,)``: the logarithm of how many rows each row stands for; None where it is
+            one.
     """
 
     bags: Bags
@@ -50,6 +52,7 @@ class Pooled:
     labels: IntArray
     columns: int
     dtype: type = np.float32
+    log_counts: FloatArray | None = None
 
     def blocks(self, dtype: type) -> Iterator[Block]:
         """The bags with instances of this type, a few at a time."""
@@ -134,6 +137,10 @@ class _Attended:
         else:
             keys = self._queries(block) @ self.keys
             logits = segments.bag_products(rows, keys.reshape(len(keys), d, -1), cuts)
+        if self.problem.log_counts is not None:
+            begin = int(self.problem.bags.offsets[block.bags[0]])
+            log_counts = self.problem.log_counts[begin : begin + len(logits), None]
+            logits += log_counts.astype(logits.dtype)
         attention = segments.softmax(logits, cuts)[0].reshape(-1, heads, count)
         scores = segments.columns(rows, self.factor).reshape(-1, *self.constant.shape)
         scores += self.constant

@@ -29,6 +29,13 @@ from attsvm.sklearn.penalised import (
     mean_heads,
     objectives,
 )
+from attsvm.sklearn.starts import (
+    WITNESSES,
+    StartOptions,
+    start_from,
+    thinned,
+    witness_starts,
+)
 
 FOLDS = DescentOptions(iterations=60, tolerance=1e-6, memory=5, noise=2e-7)
 """How candidates of folds are descended to, with products in single precision."""
@@ -44,10 +51,15 @@ class PooledOptions:
         folds: descents of folds; a fall by a millionth of the loss tells nothing of bags left out.
         precision: of the descent to the final weights, likewise.
         first_penalty, first_ratio: of the candidate whose optimum all others of a fold begin at.
-        starts: of that candidate, one with the shares of the fold, the others with changed ones.
-            Ten find the optimum of most sets of 60 slides, where one is at chance on every third.
+        starts: of that candidate in short bags or with several heads or classes, one with the
+            shares of the fold, the others with changed ones.
         bags: whose starts are one: as many bags as there are fewer, as many more starts.
         numbers: that descents may keep, by which candidates are cut into groups.
+        short: instances of a mean bag that hide no witness: of longer ones attention of two
+            classes begins at witnesses, unless bags are many and not so long as to be thinned.
+        witnesses: how those are found.
+        last: fits to all bags that are finished, those of the least objective.
+        evaluations: of the loss of all rows, after a descent on thinned bags.
     """
 
     ratios: tuple[float, ...] = (1.0, 0.1, 0.01)
@@ -59,6 +71,10 @@ class PooledOptions:
     starts: int = 10
     bags: int = 600
     numbers: int = 2**26
+    short: int = 64
+    witnesses: StartOptions = WITNESSES
+    last: int = 2
+    evaluations: int = 12
 
 
 DEFAULT = PooledOptions()
@@ -137,6 +153,7 @@ class _Fits:
         self, problem: Pooled, training: TrainingBags, heads: int, options: PooledOptions
     ) -> None:
         self.problem, self.training, self.options = problem, training, options
+        self.thin = problem
         self.shape = heads, problem.bags.d, problem.queries.shape[1]
         self.folds = training.few_folds
         self.shares = np.column_stack([training.fold_shares(fold) for fold in self.folds])
@@ -185,20 +202,25 @@ class _Fits:
             np.concatenate([first, folds[..., at]], axis=-1)
             for first, folds in zip(mean, self.weights, strict=True)
         )
-        one = np.ones(W.shape[-1])
-        shares = self.training.shares[:, None] * one
+        shares = self.training.shares[:, None]
+        reached = objectives(self.problem, shares, penalty, ratio, W, V)
+        best = np.argsort(reached, kind="stable")[: self.options.last]
+        W, V, one = W[..., best], V[..., best], np.ones(len(best))
+        shares = shares * one
         dtype = np.float32 if self.training.is_coarse else np.float64
-        problem = replace(self.problem, dtype=dtype)
         descent = replace(
             self.options.folds,
             iterations=self.training.iterations,
             tolerance=self.options.precision,
         )
-        W, V, objectives = attention_heads(
-            problem, shares, penalty * one, ratio * one, W, V, descent
-        )
-        best = int(np.argmin(objectives))
-        return W[..., best], V[..., best]
+        objective = shares, penalty * one, ratio * one
+        if self.thin is not self.problem:
+            W, V, _ = attention_heads(self.thin, *objective, W, V, descent)
+            descent = replace(descent, iterations=self.options.evaluations)
+        problem = replace(self.problem, dtype=dtype)
+        W, V, reached = attention_heads(problem, *objective, W, V, descent)
+        least = int(np.argmin(reached))
+        return W[..., least], V[..., least]
 
     def _mean_heads(self, penalties: FloatArray) -> FloatArray:
         """``(k, K, penalties * folds)`` in the coordinates of the means."""
@@ -209,16 +231,39 @@ class _Fits:
     def _first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights of each fold, from which all its candidates descend.
 
-        1. Descents from the mean with other shares of the bags: larger, the farther its mean lies
-           in a random direction.
+        1. Descents from the mean with changed shares; or, where a mean hides what a few instances
+           say, from the mean and from witnesses of both classes.
         2. The one whose objective with the shares of the fold is the least.
         """
         options, count = self.options, len(self.folds)
         distances = np.abs(np.log(penalties / options.first_penalty))
         penalty = penalties[np.argmin(distances)]
+        # 1. descents
         bag_count = self.training.weights.sum()  # a bag of weight two is two bags
         several = int(np.clip(np.ceil(options.bags / bag_count), 1, options.starts))
-        # 1. descents; equal bags have equal factors, so that a repeated one is one of weight two
+        mean_length = self.problem.bags.lengths.mean()
+        is_hidden = mean_length > options.short and self.shape[0] == self.problem.columns == 1
+        if is_hidden and (several > 1 or mean_length > options.witnesses.rows):
+            shares, W, V = self._begun_at_witnesses(penalty)
+        else:
+            shares, W, V = self._begun_at_means(penalty, several)
+        several = W.shape[-1] // count
+        one = np.ones(several * count)
+        W, V = self._descended(shares, penalty * one, options.first_ratio * one, W, V)
+        # 2. the least objective
+        reached = objectives(
+            self.thin, np.tile(self.shares, (1, several)), penalty, options.first_ratio, W, V
+        )
+        best = np.argmin(reached.reshape(several, count), axis=0) * count + np.arange(count)
+        return W[..., best], V[..., best]
+
+    def _begun_at_means(
+        self, penalty: float, several: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Shares ``(n, several * folds)`` and weights of as many starts: the mean with other shares
+        of the bags, larger, the farther a bag's mean lies in a random direction.
+        """
+        # equal bags have equal factors, so that a repeated one is one of weight two
         generator = np.random.default_rng([self.training.seed, 7])
         means = self.means @ self.back.T
         positions = (means - self.training.shares @ means) @ generator.normal(
@@ -231,14 +276,18 @@ class _Fits:
         shares /= shares.sum(axis=0)
         head = np.tensordot(self.back, self._mean_heads(np.array([penalty])), 1)
         start = attention_start(np.tile(head, several), self.shape, self.training.seed)
-        one = np.ones(several * count)
-        W, V = self._descended(shares, penalty * one, options.first_ratio * one, *start)
-        # 2. the least objective
-        reached = objectives(
-            self.problem, np.tile(self.shares, (1, several)), penalty, options.first_ratio, W, V
-        )
-        best = np.argmin(reached.reshape(several, count), axis=0) * count + np.arange(count)
-        return W[..., best], V[..., best]
+        return shares, *start
+
+    def _begun_at_witnesses(self, penalty: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Shares and weights of the mean and of witnesses, whose likeliest rows are kept of long
+        bags.
+        """
+        options, seed = self.options.witnesses, self.training.seed
+        witnesses = witness_starts(self.problem, self.training, self.shares, options)
+        self.thin = thinned(self.problem, witnesses.weights, seed, options)
+        starts = [self._begun_at_means(penalty, 1)[1:], start_from(witnesses, self.problem.queries)]
+        W, V = (np.concatenate(weights, axis=-1) for weights in zip(*starts, strict=True))
+        return np.tile(self.shares, (1, W.shape[-1] // len(self.folds))), W, V
 
     def _descended(
         self,
@@ -257,7 +306,7 @@ class _Fits:
             weights = W[..., at], V[..., at]
             fitted.append(
                 attention_heads(
-                    self.problem, shares[:, at], penalty[at], ratio[at], *weights, descent
+                    self.thin, shares[:, at], penalty[at], ratio[at], *weights, descent
                 )[:2]
             )
         W, V = (np.concatenate(groups, axis=-1) for groups in zip(*fitted, strict=True))

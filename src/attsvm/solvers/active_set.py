@@ -8,7 +8,7 @@ compiled core (``native/active_set.hpp``) runs it on the Gram matrix of a workin
 1. the working set is the free rows, and the rows that are missed most; the multipliers of all
    others stay where they are;
 2. the core solves the programme of these rows, or ends in a contradiction, which ends all;
-3. the system of the sides that it found is refined on the rows themselves;
+3. the system of the partition that it found is refined on the rows themselves;
 4. the signs of all rows are checked: none wrong is the solution, else the rows that are missed most
    join the working set.
 """
@@ -29,7 +29,7 @@ from attsvm.native.lapack import lapack_routine
 from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.pivoting import (
     PIVOTING,
-    Sides,
+    Partition,
     SystemSolution,
     pivot,
     solve_system,
@@ -124,15 +124,15 @@ def active_set(
             is_contradiction = outcome == native.CONTRADICTION
             return DualPoint(without_negative(p, dual), p.adjoint(dual), False, is_contradiction)
         free = ((dual > 0.0) | (signed & (dual != 0.0))) & (dual < p.cap)
-        sides = Sides(free, dual >= p.cap)
+        partition = Partition(free, dual >= p.cap)
         # 3. Multipliers refined on the rows; where their system is singular, those of the core.
-        solution = solve_system(p, sides)
+        solution = solve_system(p, partition)
         if solution is None:
             W = p.adjoint(dual)
             noise = 8.0 * _EPS * max(1.0, float(np.linalg.norm(W)))
             solution = SystemSolution(dual, p.values(W) - p.b, noise, math.inf, W)
         # 4. The signs of all rows, not of the working set alone.
-        below, above, missed, exceeded = wrong_signs(p, sides, solution, usable)
+        below, above, missed, exceeded = wrong_signs(p, partition, solution, usable)
         below &= ~signed
         outside = missed | exceeded
         outside |= signed & usable & ~free & (solution.slope > solution.noise)
@@ -209,6 +209,7 @@ def _start_from_cholesky(
     factor[:count, :count] = L.T
     factor[np.diag_indices(count)] = 1.0 / np.diag(L)  # the core keeps inverse pivots
     rows[:count] = free
+    # 0 where a multiplier is zero, 1 where it is free, 2 at its upper bound
     side[:] = 2 * (lam >= cap)
     side[free] = 1
     state.count = count

@@ -23,7 +23,7 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers import compiled, polyhedral
-from attsvm.solvers.compiled import FEW_ROWS, CompiledSolution
+from attsvm.solvers.compiled import BATCH, CompiledSolution
 from attsvm.solvers.outcomes import Request, infeasible_solution, is_within_tolerance
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.solution import MarginSolution
@@ -244,14 +244,14 @@ def _are_small(
 ) -> BoolArray:
     """``(B,)``: whether each programme is small enough for compiled code."""
     # Gram matrices of rows and of queries are written out there.
-    has_few_rows: BoolArray = np.diff(rows) <= FEW_ROWS
+    has_few_rows: BoolArray = np.diff(rows) <= BATCH.few_rows
     if norm == Frobenius():
         queries = (
             np.diff(programmes.instances)
             if isinstance(programmes, MarginsBatch)
             else np.array([len(margins.queries) for margins in programmes])
         )
-        return has_few_rows & (queries <= FEW_ROWS)
+        return has_few_rows & (queries <= BATCH.few_rows)
     sizes = zip(np.diff(rows).tolist(), shapes, strict=True)
     return has_few_rows & np.array(
         [polyhedral.fits_polyhedral(*size) for size in sizes], dtype=np.bool_

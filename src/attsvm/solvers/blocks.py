@@ -219,7 +219,7 @@ class RowsInBlocks:
         least_ratio, zero_violation, slack, rounding = np.inf, 0.0, 0.0, 0.0
         rows_of_block: dict[int, RowSubset] = {}
         with workers(1, self.executor) as pool:
-            for k, summary, result in _scan_blocks(pool, self._scan_arguments(request)):
+            for k, summary, result in self._scan_blocks(pool, request):
                 # 1. Refuse changes.
                 if not is_first and summary.checksum != self.summaries[k].checksum:
                     raise InputError(
@@ -249,6 +249,20 @@ class RowsInBlocks:
                     )
         rows = self._number_in_programme(_worst_rows(rows_of_block, request.rows))
         return ScanResult(least_ratio, zero_violation, slack, rounding, rows)
+
+    def _scan_blocks(self, pool: Any, request: ScanRequest) -> Iterator[Any]:
+        """The results of :func:`scan_block`, as they come."""
+        try:
+            yield from results(pool, scan_block, self._scan_arguments(request))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            try:
+                pickle.dumps(self.blocks.maker(0))
+            except (pickle.PicklingError, AttributeError, TypeError):
+                raise InputError(
+                    f"the blocks cannot be sent to another process ({error}); give a function at"
+                    " the top of a module, or no executor"
+                ) from None
+            raise
 
     def _scan_arguments(self, request: ScanRequest) -> Iterator[tuple[Any, ...]]:
         """Arguments of :func:`scan_block`, for each block."""
@@ -364,16 +378,3 @@ def _worst_rows(rows_of_block: dict[int, RowSubset], count: int) -> dict[int, Ro
         for k, mask in zip(blocks, np.split(is_worst, ends), strict=True)
         if mask.any()
     }
-
-
-def _scan_blocks(pool: Any, arguments: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """The results of :func:`scan_block`, as they come."""
-    try:
-        yield from results(pool, scan_block, arguments)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        if "pickle" not in str(error):
-            raise
-        raise InputError(
-            f"the blocks cannot be sent to another process ({error}); give a function at the top"
-            " of a module, or no executor"
-        ) from None

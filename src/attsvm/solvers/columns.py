@@ -136,14 +136,14 @@ def cap_columns(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
     mantissa, power = np.frexp(p.b)
     power = power - peak
     power -= (lift := int(power.max(initial=-10000, where=p.b > 0.0)))
-    sides = np.ldexp(mantissa, np.maximum(power, -1000))
+    rhs = np.ldexp(mantissa, np.maximum(power, -1000))
     programme = replace(
         p,
         D=written,
         Z=np.ones((1, 1)),
         offsets=np.array([0, p.m]),
         sequence=np.zeros(p.m, dtype=np.int64),
-        b=sides,
+        b=rhs,
         cap=np.ldexp(p.cap, peak - lift + 2 * unit),
     )
     return Capped(
@@ -423,10 +423,10 @@ def _cancel(
     return dual
 
 
-def _solve_least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:
+def _solve_least_squares(matrix: FloatArray, rhs: FloatArray) -> FloatArray:
     from scipy.linalg import lstsq
 
-    solution: FloatArray = lstsq(matrix, sides, cond=_RANK, lapack_driver="gelsy")[0]
+    solution: FloatArray = lstsq(matrix, rhs, cond=_RANK, lapack_driver="gelsy")[0]
     return solution
 
 
@@ -451,9 +451,9 @@ def _proximal(
         # 1. The centre, and right-hand sides less its margins.
         # At the fixed point w = centre + rho^2 w, the capped columns have their own size again.
         centre = shrink * w
-        sides = p.b - p.D @ centre if any_capped else p.b
-        unit = max(1.0, float(np.abs(sides).max(initial=0.0)))
-        around = replace(p, b=sides / unit, cap=p.cap / unit)
+        rhs = p.b - p.D @ centre if any_capped else p.b
+        unit = max(1.0, float(np.abs(rhs).max(initial=0.0)))
+        around = replace(p, b=rhs / unit, cap=p.cap / unit)
         # 2. The Frobenius programme around it, from the multipliers of the step before.
         point = solve(around, dual / unit, deadline)
         if point.contradiction:

@@ -25,13 +25,12 @@ from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard, certify_
 from attsvm.solvers.solution import MarginSolution
 
 UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2  # outcomes of the compiled core
-FEW_ROWS = 320
-"""Rows up to which one compiled call is quicker than stages of array operations."""
 
 
 class BatchOptions(NamedTuple):
-    """How a batch is shared out among threads."""
+    """Which programmes compiled code takes, and how a batch is shared out among threads."""
 
+    few_rows: int = 320  # up to which one call is quicker than stages of array operations
     rows_worth_threads: int = 4000  # from which threads save more than their start costs
     ranges_per_thread: int = 8  # of programmes, so that no thread waits long for another; untuned
 

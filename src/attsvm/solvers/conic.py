@@ -270,8 +270,8 @@ def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePo
         """
         # What the eliminated slacks leave on the side of their rows.
         fixed = residual + np.where(is_soft, over / room, 0.0) - row / point.lam
-        sides = _sum_by_position(point.cones, cone, n) - gradient
-        x, lam, free, pull = system.solve(sides, -fixed, -equality_residual)
+        rhs = _sum_by_position(point.cones, cone, n) - gradient
+        x, lam, free, pull = system.solve(rhs, -fixed, -equality_residual)
         xi = np.where(is_soft, (over + point.xi * lam) / room, 0.0)
         return _Direction(x, residual + A @ x[:count] + xi, xi, lam, free, cone - pull)
 
@@ -372,18 +372,18 @@ class _System(NamedTuple):
         return _System(point, rows, give, tight, q, flat, M, factor)
 
     def solve(
-        self, sides: FloatArray, row: FloatArray, equal: FloatArray
+        self, rhs: FloatArray, row: FloatArray, equal: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Changes of ``x``, of multipliers, of those of equalities, and ``S^-2 dx``."""
         A, cones, give = self.rows.A, self.point.cones, self.give
         n, count, tight, loose = len(self.point.x), A.shape[1], self.tight, ~self.tight
-        sides = sides.copy()
-        sides[:count] += A[loose].T @ (row[loose] / give[loose])
-        sides = np.concatenate([sides, equal, row[tight], np.zeros(len(cones))])
-        solution: FloatArray = scipy.linalg.lu_solve(self.factor, sides, check_finite=False)
+        rhs = rhs.copy()
+        rhs[:count] += A[loose].T @ (row[loose] / give[loose])
+        rhs = np.concatenate([rhs, equal, row[tight], np.zeros(len(cones))])
+        solution: FloatArray = scipy.linalg.lu_solve(self.factor, rhs, check_finite=False)
         # One refinement: near the end the factor has lost half of its digits.
         solution += scipy.linalg.lu_solve(
-            self.factor, sides - self.matrix @ solution, check_finite=False
+            self.factor, rhs - self.matrix @ solution, check_finite=False
         )
         ends = np.cumsum([n, len(equal), int(tight.sum())])
         x, free, multipliers, y = np.split(solution, ends)

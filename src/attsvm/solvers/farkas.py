@@ -360,19 +360,19 @@ def _independent_rows(residues: IntArray) -> tuple[IntArray, IntArray]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def _solve_in_fractions(square: Any, sides: Any) -> tuple[Any, int]:
-    """Integers ``X`` and ``d`` with ``square @ X = d sides``, by Bareiss' elimination; leading
+def _solve_in_fractions(square: Any, rhs: Any) -> tuple[Any, int]:
+    """Integers ``X`` and ``d`` with ``square @ X = d rhs``, by Bareiss' elimination; leading
     minors are not zero.
     """
     count, pivot_before = len(square), 1
-    system = np.concatenate([square, sides], axis=1)
+    system = np.concatenate([square, rhs], axis=1)
     for k in range(count - 1):
         pivot = system[k, k]
         rest = system[k + 1 :, k + 1 :] * pivot - np.outer(system[k + 1 :, k], system[k, k + 1 :])
         system[k + 1 :, k + 1 :] = rest // pivot_before  # without remainder
         pivot_before = pivot
     scale = system[-1, count - 1]
-    solution = np.zeros((count, sides.shape[1]), dtype=object)
+    solution = np.zeros((count, rhs.shape[1]), dtype=object)
     for k in range(count - 1, -1, -1):
         rest = scale * system[k, count:] - system[k, k + 1 : count] @ solution[k + 1 :]
         solution[k] = rest // system[k, k]

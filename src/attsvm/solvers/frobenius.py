@@ -81,7 +81,7 @@ class FrobeniusOptions(NamedTuple):
         ascent: of block ascent.
     """
 
-    few_rows: int = compiled.FEW_ROWS
+    few_rows: int = compiled.BATCH.few_rows
     rough: float = 1e-2
     first_epochs: int = 40
     most_epochs: int = 5000

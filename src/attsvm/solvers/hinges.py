@@ -31,7 +31,7 @@ class HingeOptions(NamedTuple):
         narrowing: by which it is divided from one to the next.
         widths: widths.
         steps: Newton steps at one width, at most; untuned.
-        changing: share of the rows in a corner of many rows that may still change sides.
+        changing: share of the rows in a corner of many rows that may still change pieces.
         halvings: of an interval of steps.
         equations: of a system, at most: a Cholesky factor of 6000 takes 288 MB.
         entries: of the rows written out, at most: 512 MB.
@@ -56,7 +56,7 @@ def smoothed(
     """Multipliers ``(m,)`` at one width of the corner after the other, from those that are there.
 
     1. Multipliers of the weights, and on which piece of its hinge each row is.
-    2. On one piece Newton's step is exact: where no row has changed sides, the width is done.
+    2. On one piece Newton's step is exact: where no row has changed pieces, the width is done.
     3. A Newton step, as long as the slope falls.
     """
     W = p.adjoint(dual)
@@ -69,7 +69,7 @@ def smoothed(
             lam = np.clip(steepness * (p.b - p.values(W)), 0.0, p.cap)
             pieces = np.sign(lam) + (lam >= p.cap)
             corner = np.flatnonzero(pieces == 1.0)
-            # 2. No change of sides, or few in a wide corner.
+            # 2. No change of pieces, or few in a wide corner.
             # In a wide corner no single row matters, and the next width finds them anew.
             may_change = options.changing * len(corner) if len(corner) > 2 * p.dof else 0.0
             if length == 1.0 and np.count_nonzero(pieces != pieces_before) <= may_change:

@@ -123,15 +123,15 @@ def round_weights(
     b, b_power = to_integers(p.b[rows])
     written = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), p.dof)
     moves, power = written * unit_of_entry, D_power + Z_power + lowest
-    sides = [
+    rhs = [
         _shift_fraction(Fraction(side) * Fraction(1.0 + 0.5 * share), b_power - power)
         for side in b.tolist()
     ]
-    missed = [math.floor(x) - int(y) for x, y in zip(sides, moves @ start, strict=True)]
+    missed = [math.floor(x) - int(y) for x, y in zip(rhs, moves @ start, strict=True)]
     # 3. Lattice.
     bits = [
         options.headroom - (math.floor(side * Fraction(0.25 * share)) or 1).bit_length()
-        for side in sides
+        for side in rhs
     ]
     shift = max(0, -min(bits))
     scale = np.array([1 << count + shift for count in bits], dtype=object)

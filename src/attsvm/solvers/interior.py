@@ -351,7 +351,7 @@ class InteriorPoints:
                 q = x - (at.zu - at.zv) - ru / at.u + rv / at.v
                 kappa = (alpha - beta) * h
                 total = 1.0 + float((h * h) @ (alpha + beta))
-                side = float(h @ (at.zu + at.zv + ru / at.u + rv / at.v)) - at.t
+                norm_rhs = float(h @ (at.zu + at.zv + ru / at.u + rv / at.v)) - at.t
             else:
                 pu, pv = at.t * g - x - at.zu, at.t * g + x - at.zv
                 first, second = 1.0 / alpha, 1.0 / beta
@@ -360,14 +360,14 @@ class InteriorPoints:
                 q, kappa = c * inverse, bend * inverse
                 both = ru / at.zu + rv / at.zv - first * pu - second * pv
                 total = 1.0 + float((g * g) @ (first + second)) - float(bend @ kappa)
-                side = float(g @ (at.u + at.v + both)) - at.t + float(bend @ q)
+                norm_rhs = float(g @ (at.u + at.v + both)) - at.t + float(bend @ q)
             # The norm is eliminated last: a solution without it, and one of its column.
             w1, l1 = saddle(q, p)
             w2, l2 = saddle(kappa, np.zeros_like(p))
             denominator = total + sign * float(kappa @ w2)
             if not abs(denominator) > 0.0:
                 return None
-            dt = (side - sign * float(kappa @ w1)) / denominator
+            dt = (norm_rhs - sign * float(kappa @ w1)) / denominator
             dw, dlam = w1 + dt * w2, l1 + dt * l2
             if self.box:
                 du, dv = h * dt - dw, h * dt + dw

@@ -124,7 +124,9 @@ def _reduce(
         # 1. Shorten vector i.
         for _ in range(options.roundings):
             shares = orthogonalise(i)
-            changed = False
+            # Mostly all round to zero, and one look at all of them is quicker than one at each.
+            if not np.rint(shares / np.sqrt(squares[:i])).any():
+                break
             for j in range(i - 1, -1, -1):
                 times = int(np.rint(shares[j] / np.sqrt(squares[j])))
                 # Exact on integers; the shares follow in floating point.
@@ -132,9 +134,6 @@ def _reduce(
                     vectors[i] -= times * vectors[j]
                     combinations[i] -= times * combinations[j]
                     shares[: j + 1] -= times * (directions[: j + 1] @ floats[j])
-                    changed = True
-            if not changed:
-                break
             floats[i] = _to_floats(vectors[i], weight)
         # 2. Exchange, or go on.
         if i > 0 and squares[i] + shares[i - 1] ** 2 < options.lovasz * squares[i - 1]:

@@ -43,7 +43,6 @@ from attsvm.solvers.optimality_checks import svd
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.quadratic_model import QuadraticModel
 from attsvm.solvers.singular_values import (
-    LARGEST_MATRIX,
     Proximal,
     curvature,
     derivative,
@@ -59,6 +58,7 @@ class NewtonOptions(NamedTuple):
     rows of texts, unless said otherwise.
 
     Attributes:
+        largest_matrix: entries of a matrix of rows against rows, at most: 268 MB.
         many: positive multipliers from which a system takes long, so that digits beyond the
             tolerance are not cheap.
         outer_steps: outer steps, at most.
@@ -85,6 +85,7 @@ class NewtonOptions(NamedTuple):
         halvings: of a step.
     """
 
+    largest_matrix: int = 1 << 25
     many: int = 500
     outer_steps: int = 20
     idle_steps: int = 4
@@ -335,7 +336,11 @@ class AugmentedLagrangian:
         return None if dual is None else self._search(point, rows, dual - point.dual[rows])
 
     def _form(self, point: _NewtonPoint, rows: IntArray) -> FloatArray | None:
-        """The upper triangle of the Newton matrix without its proximal term."""
+        """The upper triangle of the Newton matrix without its proximal term; ``None`` where it is
+        too large to form.
+        """
+        if len(rows) ** 2 > self.options.largest_matrix:
+            return None
         products = self._products_of_differences(rows, self._kind)
         form = curvature(
             self.programme,
@@ -347,8 +352,7 @@ class AugmentedLagrangian:
             self._kind,
             products,
         )
-        if form is not None:
-            form *= self.sigma
+        form *= self.sigma
         return form
 
     def _products_of_differences(
@@ -359,7 +363,11 @@ class AugmentedLagrangian:
         """
         p = self.programme
         # Worth it where differences are the longer factor and most rows are in the model.
-        if p.D.shape[1] <= p.Z.shape[1] or 2 * len(rows) < p.m or p.m**2 > LARGEST_MATRIX:
+        if (
+            p.D.shape[1] <= p.Z.shape[1]
+            or 2 * len(rows) < p.m
+            or p.m**2 > self.options.largest_matrix
+        ):
             return None
         if kind not in self._products:
             D = p.D.astype(kind)

@@ -42,7 +42,7 @@ def _now() -> float:
     return time.monotonic()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Request:
     """A checked request to a solver.
 

@@ -11,7 +11,7 @@ and signs: free multipliers in their box, margins at least :math:`b` on rows at 
 
 1. solves the system by Cholesky, with iterative refinement on the rows themselves;
 2. collects the rows whose sign is wrong, and ends when there are none;
-3. moves all of them to their other side; one alone, the last, when full exchanges stop helping
+3. moves all of them between free and bound; one alone, the last, when full exchanges stop helping
    (Júdice and Pires, *A block principal pivoting algorithm for large-scale strictly monotone linear
    complementarity problems*, 1994).
 """
@@ -58,7 +58,7 @@ class PivotOptions(NamedTuple):
 PIVOTING = PivotOptions()
 
 
-class Sides(NamedTuple):
+class Partition(NamedTuple):
     """``(m,)`` masks: rows whose multiplier is free, and rows where it is at its upper bound; the
     others are at zero.
     """
@@ -86,7 +86,7 @@ class SystemSolution(NamedTuple):
 
 
 class WrongSigns(NamedTuple):
-    """``(m,)`` masks of the rows on a wrong side.
+    """``(m,)`` masks of the rows whose multiplier or margin has the wrong sign.
 
     Attributes:
         below: free rows with a negative multiplier.
@@ -102,10 +102,10 @@ class WrongSigns(NamedTuple):
 
 
 def wrong_signs(
-    p: Programme, sides: Sides, solution: SystemSolution, usable: BoolArray
+    p: Programme, partition: Partition, solution: SystemSolution, usable: BoolArray
 ) -> WrongSigns:
-    """The rows on a wrong side by more than rounding; only ``usable`` rows leave zero."""
-    free, upper = sides
+    """The rows with a wrong sign by more than rounding; only ``usable`` rows leave zero."""
+    free, upper = partition
     return WrongSigns(
         free & (solution.dual < 0.0),
         free & (solution.dual > p.cap),
@@ -117,8 +117,8 @@ def wrong_signs(
 def pivot(
     p: Programme, dual: FloatArray, deadline: float, options: PivotOptions = PIVOTING
 ) -> DualPoint:
-    """Exchange rows from the sides that ``dual`` suggests until all signs are right; the steps are
-    those of this module.
+    """Exchange rows, from the partition that ``dual`` suggests, until all signs are right; the
+    steps are those of this module.
 
     Args:
         p: the programme.
@@ -131,7 +131,7 @@ def pivot(
         wrong.
     """
     dual = p.cancelled(dual)
-    # Begin with the sides that the multipliers suggest.
+    # Begin with the partition that the multipliers suggest.
     upper = (dual >= p.cap) if not p.hard else np.zeros(p.m, dtype=np.bool_)
     free = (dual > 0.0) & ~upper
     usable = p.diagonal > 0.0
@@ -155,15 +155,15 @@ def pivot(
             break
         if not time_for(cholesky_work(size, sum(p.shape)), deadline):
             break
-        # 1. The multipliers of these sides, clipped into their box where they are no solution.
-        solution = solve_system(p, Sides(free, upper), options)
+        # 1. The multipliers of this partition, clipped into their box where they are no solution.
+        solution = solve_system(p, Partition(free, upper), options)
         if solution is None:
             break
         current = np.where(signed, solution.dual, np.clip(solution.dual, 0.0, p.cap))
         W = solution.W if np.array_equal(current, solution.dual) else p.adjoint(current)
         current = without_negative(p, current)
         # 2. The rows with a wrong sign.
-        below, above, missed, exceeded = wrong_signs(p, Sides(free, upper), solution, usable)
+        below, above, missed, exceeded = wrong_signs(p, Partition(free, upper), solution, usable)
         below &= ~signed
         wrong = np.flatnonzero(below | above | missed | exceeded)
         if len(wrong) == 0:
@@ -195,13 +195,13 @@ def without_negative(p: Programme, dual: FloatArray) -> FloatArray:
 
 
 def solve_system(
-    p: Programme, sides: Sides, options: PivotOptions = PIVOTING
+    p: Programme, partition: Partition, options: PivotOptions = PIVOTING
 ) -> SystemSolution | None:
-    """The multipliers that make free rows tight, with the others at their sides; ``None`` where the
-    system is singular.
+    """The multipliers that make free rows tight, with the others at zero or their bound; ``None``
+    where the system is singular.
     """
-    rows: IntArray = np.flatnonzero(sides.free)
-    dual = np.where(sides.upper, p.cap, 0.0)
+    rows: IntArray = np.flatnonzero(partition.free)
+    dual = np.where(partition.upper, p.cap, 0.0)
     W = p.adjoint(dual)
     if len(rows) == 0:
         return SystemSolution(dual, p.values(W) - p.b, 0.0, 0.0, W)

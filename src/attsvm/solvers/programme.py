@@ -43,7 +43,7 @@ class ProgrammeOptions(NamedTuple):
 OPTIONS = ProgrammeOptions()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Programme:
     r"""Rows :math:`\hat a_c = \hat\delta_c\hat z_i^\top`, right-hand sides and boxes
     :math:`0\le\hat\lambda_c\le\hat C_c`.
@@ -354,8 +354,7 @@ def equilibrate_rows(
     return unit, exponent
 
 
-@dataclass(frozen=True, eq=False)
-class Reduction:
+class Reduction(NamedTuple):
     """A programme in coordinates and its bases.
 
     Attributes:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -92,8 +92,7 @@ class ScanRequest(NamedTuple):
     exact: bool
 
 
-@dataclass(frozen=True, eq=False)
-class RowSubset:
+class RowSubset(NamedTuple):
     """Some rows of a programme, sorted by their numbers in it.
 
     Attributes:
@@ -339,7 +338,7 @@ def _next_working_set(
         largest = np.partition(order, capacity - 1)[capacity - 1]
         stays, joins = np.split(order <= largest, [len(stays)])
     staying = rows.take(stays)
-    merged = merge_rows([replace(staying, shortfall=-excess[stays]), scanned.take(joins)])
+    merged = merge_rows([staying._replace(shortfall=-excess[stays]), scanned.take(joins)])
     dual = np.zeros(len(merged.ids))
     # New rows begin without multiplier.
     dual[np.isin(merged.ids, staying.ids)] = subset_solution.dual[stays]

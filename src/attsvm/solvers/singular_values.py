@@ -32,9 +32,6 @@ from attsvm.solvers.programme import Programme
 
 _CLOSE = 1e-8  # relative distance of singular values below which slopes replace differences
 
-LARGEST_MATRIX = 1 << 25
-"""Entries of a matrix of rows against rows, at most: 268 MB."""
-
 
 class Proximal(NamedTuple):
     r"""A proximal point of singular values with an element of its derivative.
@@ -133,9 +130,9 @@ def curvature(
     prox: Proximal,
     kind: type[np.floating[Any]] = np.float64,
     products: FloatArray | None = None,
-) -> FloatArray | None:
+) -> FloatArray:
     r""":math:`(\langle a_c, \mathcal D a_{c'}\rangle)_{c,c'}` for these rows, ``(k, k)``, only its
-    upper triangle valid, or ``None`` when it is too large to form.
+    upper triangle valid.
 
     1. Bring differences and queries into the frame of the singular vectors.
     2. Prepare what the singular vectors do not span: products of differences, and of queries.
@@ -154,8 +151,6 @@ def curvature(
         products: ``(m, m)`` of that kind, products of all differences, where they are longer than
             the queries; computed for these rows otherwise.
     """
-    if len(rows) ** 2 > LARGEST_MATRIX:
-        return None
     blocks, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
     # 1. The frame of the singular vectors.
     D, Z = p.D[rows], p.Z[blocks]

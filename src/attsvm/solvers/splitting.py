@@ -38,6 +38,7 @@ ends with the first that is good enough:
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -95,6 +96,8 @@ class SplittingOptions(NamedTuple):
         compiled_brief: of other norms that Newton's method or interior points end.
         compiled_per_look: iterations in compiled code between two looks at the clock.
         attempts: iterations of the attempts elsewhere, one after the other.
+        nearer: share of the error at which multipliers were rounded together last, below which
+            they are again.
         per_check: iterations between two errors.
         stall: checks within which the first attempt must halve the error of spectra.
         epochs: of an inexact projection, in the first attempt and in later ones.
@@ -119,6 +122,7 @@ class SplittingOptions(NamedTuple):
     compiled_brief: int = 1000
     compiled_per_look: int = 500
     attempts: tuple[int, ...] = (150, 500, 2000, 6000)
+    nearer: float = 0.1
     per_check: int = 5
     stall: int = 6
     epochs: tuple[int, int] = (2, 40)
@@ -428,6 +432,7 @@ class _SplittingSolve:
         if start is None or start.contradiction:
             return False
         start = columns.shorten(p, sizes, start, deadline, pivot_or_active_set)
+        rounded_error = math.inf
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(self.options.attempts):
                 # Balancing the step helps most programmes and hinders some: attempts take turns.
@@ -435,7 +440,13 @@ class _SplittingSolve:
                 if best is None:
                     break
                 start = columns.sharpen(p, best)
-                for dual in columns.rounded_multipliers(p, start, self.request.deadline):
+                roundings = columns.rounded_multipliers(p, start, self.request.deadline)
+                # Rounding together takes longest, and helps again where the point is nearer.
+                if best.error < self.options.nearer * rounded_error:
+                    rounded_error = best.error
+                else:
+                    roundings = itertools.islice(roundings, 1)
+                for dual in roundings:
                     self._certify(start.W.reshape(p.shape), dual, "splitting")
                     if self._is_within_tolerance() or self.request.late:
                         break

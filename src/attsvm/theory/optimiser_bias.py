@@ -203,6 +203,11 @@ class ImplicitBias(Compact):
                 f" {format_share(row['cosine']):<8} {format_share(row['null'])}"
                 + ("   rising" if row["rising"] else "")
             )
+        if any(row["tenth"] < 0 or row["share"] < 0 for row in self.rows()):
+            lines.append(
+                "a share is negative while some token still has a larger logit than the one that"
+                " is selected in the end"
+            )
         return "\n".join([*lines, self.verdict])
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -181,8 +181,8 @@ def regularization_path(
         data: one instance. Prompts, and prompts with a head, do not read its queries.
         head: ``(d_x,)``, the fixed head; for a joint path only its direction as one more start.
         norm: the norm that is bounded, or its name; Frobenius when left out. The nuclear norm is
-            searched through factors; norms with kinks (p = 1, infinity, spectral) are searched all
-            the same, less exactly.
+            searched through factors; in norms with kinks (p = 1, infinity, spectral, rows) the
+            search may stay at the max-margin solution, one of its starts.
         radii: positive sizes R, in the order in which they are searched.
         parameterization: ``"W"``; ``"KQ"``, factors with :math:`\|K\|_F^2+\|Q\|_F^2=2R`, which
             bounds the nuclear norm of
@@ -248,9 +248,11 @@ def regularization_path(
     prompt = parameterization in ("prompt", "joint")
     v = floats("head", head)
     tokens = optimal_tokens(data, v)
-    solution = max_margin(
-        prompt_margins(data, tokens, keys) if prompt else selection_margins(data, tokens)
-    )
+    # W starts at the solution in the norm that is bounded; prompts, pairs and factors at the
+    # Frobenius one, which turns with their coordinates
+    margins = prompt_margins(data, tokens, keys) if prompt else selection_margins(data, tokens)
+    in_bound = parameterization == "W" and bound != Nuclear()
+    solution = max_margin(margins, bound if in_bound else None)
     guess = solution.W if solution.has_weights else None
     rng = np.random.default_rng(seed)
     if parameterization in ("joint", "joint W"):

@@ -37,10 +37,11 @@ def fresh_errors(prompts, rho, T, weak, rng):
     normals = rng.standard_normal((FRESH, T - 1))
     logits = np.linalg.norm(prompts[..., 2:], axis=-1)[..., None, None] * normals
     shares = []
-    for own, other in ((0, 1), (1, 0)):
+    for signal, other_signal in ((0, 1), (1, 0)):
         rivals = logits.copy()
-        rivals[..., 0] += weak * rho * prompts[..., other, None]
-        shares.append((rho * prompts[..., own, None] <= logsumexp(rivals, axis=-1)).mean(axis=-1))
+        rivals[..., 0] += weak * rho * prompts[..., other_signal, None]
+        is_missed = rho * prompts[..., signal, None] <= logsumexp(rivals, axis=-1)
+        shares.append(is_missed.mean(axis=-1))
     return np.mean(shares, axis=0)
 
 

@@ -27,6 +27,15 @@ import numpy as np
 
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.excesses import (
+    AGAIN,
+    COLOURS,
+    NAMES,
+    REAL,
+    ROTATED,
+    by_seed,
+    excess_over_nulls,
+)
 from attsvm_papers.heads.networks import (
     PAPER,
     QUICK,
@@ -44,15 +53,6 @@ from attsvm_papers.heads.own_solutions import (
     HeadOptions,
     own_solutions,
     stable_rank,
-)
-from attsvm_papers.heads.reading import (
-    AGAIN,
-    COLOURS,
-    NAMES,
-    REAL,
-    ROTATED,
-    by_seed,
-    excess_over_nulls,
 )
 
 END, LEVEL = 0, 1

@@ -22,6 +22,7 @@ import numpy as np
 from attsvm.norms import parse_norm
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.excesses import COLOURS, NAMES, REAL, by_seed, excess_over_nulls
 from attsvm_papers.heads.networks import (
     PAPER,
     QUICK,
@@ -33,7 +34,6 @@ from attsvm_papers.heads.networks import (
     trained_decoder,
 )
 from attsvm_papers.heads.own_solutions import NORMS, STRICT, HeadOptions, own_solutions
-from attsvm_papers.heads.reading import COLOURS, NAMES, REAL, by_seed, excess_over_nulls
 
 GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mirror": "l1"}
 """What the theory of the optimiser's steps on the factors names."""

@@ -13,6 +13,14 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from attsvm_papers import kit
+from attsvm_papers.heads.excesses import (
+    COLOURS,
+    NAMES,
+    ROTATED,
+    WRITTEN,
+    by_seed,
+    excess_over_nulls,
+)
 from attsvm_papers.heads.networks import (
     PAPER,
     QUICK,
@@ -24,7 +32,6 @@ from attsvm_papers.heads.networks import (
     trained_decoder,
 )
 from attsvm_papers.heads.own_solutions import STRICT, HeadOptions, own_solutions
-from attsvm_papers.heads.reading import COLOURS, NAMES, ROTATED, WRITTEN, by_seed, excess_over_nulls
 
 OPTIMISERS = ("adamw", "muon")
 

@@ -29,6 +29,16 @@ from attsvm import max_margin
 from attsvm.transformers import reflection
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.excesses import (
+    COLOURS,
+    NAMES,
+    REAL,
+    ROTATED,
+    WRITTEN,
+    by_seed,
+    excess_over_nulls,
+    over_seeds,
+)
 from attsvm_papers.heads.networks import (
     LOOKED_AT,
     PAPER,
@@ -51,16 +61,6 @@ from attsvm_papers.heads.own_solutions import (
     matrix_cosine,
     own_solutions,
     programme_of,
-)
-from attsvm_papers.heads.reading import (
-    COLOURS,
-    NAMES,
-    REAL,
-    ROTATED,
-    WRITTEN,
-    by_seed,
-    excess_over_nulls,
-    over_seeds,
 )
 
 PAIR = ("adamw", "muon")

@@ -35,9 +35,9 @@ from attsvm.base.errors import UnavailableError
 from attsvm.transformers import audit, capture
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE
+from attsvm_papers.heads.excesses import MIRRORED, ROTATED
 from attsvm_papers.heads.networks import TINY, held_out_texts, trained_decoder
 from attsvm_papers.heads.own_solutions import NORMS, STRICT
-from attsvm_papers.heads.reading import MIRRORED, ROTATED
 from attsvm_papers.heads.rotary import ROTARY, rotary
 from attsvm_papers.networks.classifiers import VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels

@@ -15,13 +15,13 @@ from attsvm_papers.networks import published_data
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels
 from attsvm_papers.networks.labelled import Examples
+from attsvm_papers.networks.opinion_sentences import SENTENCES
 from attsvm_papers.networks.published_data import published
-from attsvm_papers.networks.sentences import SENTENCES
 from attsvm_papers.networks.word_pieces import LearnedWordPieces
 
 MADE = ("sentences", "digits")
 """Data that need no files: texts made of those of
-:mod:`attsvm_papers.networks.sentences`, and scikit-learn's digits.
+:mod:`attsvm_papers.networks.opinion_sentences`, and scikit-learn's digits.
 """
 TEXTS = ("sentences", "imdb")
 """Data that are texts."""
@@ -95,8 +95,8 @@ class TaskData:
         validation: held-out examples that may choose an epoch.
         test: the other held-out examples.
         vocabulary: number of token ids; 0 for images.
-        sentences: for texts, the ids of all :mod:`~attsvm_papers.networks.sentences`, in their
-            order.
+        sentences: for texts, the ids of all of
+            :mod:`~attsvm_papers.networks.opinion_sentences`, in their order.
         opinion_positions: for texts, the position of the designated word of each; None where it is
             not a single token.
     """

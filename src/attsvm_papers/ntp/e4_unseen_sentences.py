@@ -16,7 +16,7 @@ from attsvm.theory.next_token import StepRule, two_stage
 from attsvm.theory.sentences import partial_order
 from attsvm.training import AtSteps
 from attsvm_papers import kit
-from attsvm_papers.ntp.predictions import (
+from attsvm_papers.ntp.predicted_tokens import (
     MEASURES,
     extreme_scores,
     highest_scored,

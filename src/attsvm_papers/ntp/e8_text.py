@@ -24,7 +24,7 @@ from attsvm.theory.next_token import StepRule, two_stage
 from attsvm.theory.sentences import NextTokenData, check_realizable, partial_order, winners
 from attsvm.training import LogSpaced, direction_gap
 from attsvm_papers import kit
-from attsvm_papers.ntp.predictions import highest_scored, other_query
+from attsvm_papers.ntp.predicted_tokens import highest_scored, other_query
 from attsvm_papers.ntp.text_windows import digest_of_windows, text_windows
 from attsvm_papers.ntp.two_stages import attention_solutions, shares_of_right, sums_of_arcs
 

@@ -115,7 +115,7 @@ def ties(seeds):
     return kit.stacked(rows)
 
 
-@kit.run(seeds=kit.seeds(20, by=100))
+@kit.run(seeds=kit.seeds(200, by=100, name="hidden_seeds"), quick={"hidden_seeds": 20})
 def hidden_units(seeds):
     """The path under a head of eight ReLU units: the gap to the max-margin direction of the tokens
     of largest output, and to that of the tokens of which one is second; NaN where a mixture of

@@ -60,24 +60,24 @@ def measure_text(W, arcs, rng):
     are outnumbered, among the queries all of whose arcs are kept and among all.
     """
     query, winner, loser = arcs.T
-    kept = W[winner, query] > W[loser, query]
+    in_same_order = W[winner, query] > W[loser, query]
     shares, outnumbered, in_order = [], [], []
     for asking in np.unique(query):
         of_query = query == asking
-        tokens, place = np.unique(arcs[of_query, 1:], return_inverse=True)
+        tokens, position = np.unique(arcs[of_query, 1:], return_inverse=True)
         if len(tokens) < TOKENS:
             continue
         above = np.zeros((len(tokens), len(tokens)), dtype=bool)
-        above[tuple(place.reshape(-1, 2).T)] = True
+        above[tuple(position.reshape(-1, 2).T)] = True
         above = transitive(above)
         changes = [count_changes(W[tokens, asking], above, T, INPUTS, rng) for T in LENGTHS]
         shares.append([change.share for change in changes])
         outnumbered.append([np.nan_to_num(change.outnumbered) for change in changes])
-        in_order.append(kept[of_query].all())
+        in_order.append(in_same_order[of_query].all())
     weights, good = np.array(shares), np.array(shares) * outnumbered
     among = np.array(in_order)
     share_in_order = good[among].sum() / max(weights[among].sum(), 1 / INPUTS)
-    return kept.mean(), weights.mean(axis=0), share_in_order, good.sum() / weights.sum()
+    return in_same_order.mean(), weights.mean(axis=0), share_in_order, good.sum() / weights.sum()
 
 
 @kit.run(

@@ -2,7 +2,7 @@
 
 import re
 
-from attsvm_papers.networks.sentences import SENTENCES
+from attsvm_papers.networks.opinion_sentences import SENTENCES
 
 
 def test_every_sentence_has_one_word_of_opinion_that_no_other_has() -> None:
