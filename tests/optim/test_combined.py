@@ -138,7 +138,21 @@ def test_parameters_may_be_replaced_as_where_a_model_is_sharded():
     bias = fresh[net[1].bias]
     optimizer.state = {bias: {"step": torch.tensor(7.0)}}
     assert optimizer.optimizers[1].state[bias]["step"] == 7
-    assert repr(optimizer).startswith("CombinedOptimizer([MirrorDescent (")
+
+
+def test_a_combination_prints_a_line_for_each_group() -> None:
+    """With the rate, and what differs from the defaults of its class."""
+    weight, bias = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
+    mirror = MirrorDescent([weight], lr=0.1, p=3.0)
+    nested = CombinedOptimizer([mirror, torch.optim.AdamW([bias], weight_decay=0.0)])
+    assert str(CombinedOptimizer([nested])).splitlines() == [
+        "CombinedOptimizer (",
+        "    CombinedOptimizer (",
+        "        MirrorDescent, 1 tensor: lr 0.1, p 3.0",
+        "        AdamW, 1 tensor: lr 0.001, weight_decay 0.0",
+        "    )",
+        ")",
+    ]
 
 
 def test_refusals():

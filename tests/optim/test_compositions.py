@@ -389,3 +389,24 @@ def test_a_compiled_step_moves_all_that_the_plain_one_moves(
         still = [torch.equal(p, q) for p, q in zip(case.parameters, before, strict=True)]
         assert not any(still[2 if number == 1 else 0 :]) if number < 3 else all(still)
     assert sorted(calls) == sorted(expected)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_a_compiled_step_may_be_the_first_one_with_these_exponents() -> None:
+    """No optimizer of this process has had them before."""
+    steps = []
+    for exponents in ((1.7321, 2.2361), (1.7322, 2.2362)):
+        parameters = [nn.Parameter(normal_values(4, 3, seed=seed)) for seed in (0, 1)]
+        for p in parameters:
+            p.grad = p.detach().clone()
+        optimizer = CombinedOptimizer(
+            [
+                MirrorDescent([p], lr=0.1, p=exponent)
+                for p, exponent in zip(parameters, exponents, strict=True)
+            ]
+        )
+        compiled = torch.compile(optimizer.step, backend="eager") if not steps else optimizer.step
+        compiled()
+        steps.append(parameters)
+    torch.testing.assert_close(*steps, rtol=0, atol=1e-4)  # exponents differ by that

@@ -4,6 +4,7 @@ training loop.
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import partial
@@ -226,7 +227,28 @@ class CombinedOptimizer(PreciseStateOptimizer):
         return {"defaults": self.defaults, "optimizers": self.optimizers}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self.optimizers)!r})"
+        """The members, a line for each group, with the settings that are not their defaults."""
+        lines = []
+        for member in self.optimizers:
+            if isinstance(member, CombinedOptimizer):
+                lines += repr(member).splitlines()
+            else:
+                lines += [_describe_group(member, group) for group in member.param_groups]
+        return "\n".join([f"{type(self).__name__} (", *(f"    {line}" for line in lines), ")"])
+
+
+def _describe_group(optimizer: Optimizer, group: dict[str, Any]) -> str:
+    """A line with the optimiser, its rate, and the settings that its class does not begin with."""
+    defaults = inspect.signature(type(optimizer)).parameters
+    settings = [
+        f"{name} {value}"
+        for name, value in group.items()
+        if name in defaults and (name == "lr" or value != defaults[name].default)
+        if name != "params"
+    ]
+    count = len(group["params"])
+    tensors = f"{count} tensor{'' if count == 1 else 's'}"
+    return f"{type(optimizer).__name__}, {tensors}: {', '.join(settings)}"
 
 
 _OURS = DescentOptimizer, CombinedOptimizer

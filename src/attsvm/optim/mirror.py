@@ -183,6 +183,7 @@ class MirrorDescent(DescentOptimizer):
                 " is usual",
                 stacklevel=4,
             )
+        mirror_exponents(float(p))  # remembered before a step is compiled: a graph must not do it
         check_shared_settings(group)
         check_number(group, "eps", lambda number: 0 <= number < math.inf, "0 or more")
         for name, allowed in (("decay_mode", _DECAYS), ("potential", _POTENTIALS)):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -55,25 +54,26 @@ class AuditCheckpoint:
     def save_statistics(self, audit: Audit, coverage: TextCoverage) -> None:
         """Save the statistics of all heads, once the model has run."""
         content = {
-            "heads": list(map(asdict, audit.heads)),
-            "drawings": list(map(vars, audit.drawings)),
+            "heads": audit.heads,
+            "drawings": audit.drawings,
             "words": audit.recording.words,
             "differences": audit.recording.differences,
             "threshold": audit.threshold,
-            "coverage": {**asdict(coverage), "cut": list(coverage.cut.items())},
+            "coverage": {**vars(coverage), "cut": list(coverage.cut.items())},
         }
         self._save(self._name, content)
 
     def save_comparison(self, head: Head) -> None:
         """Save a head that was compared."""
-        self._save(self._stage(head), asdict(head))
+        self._save(self._stage(head), head)
 
     def _stage(self, head: Head) -> str:
         return f"{self._name}-layer-{head.layer}-head-{head.head}"
 
     def _save(self, stage: str, content: Any) -> None:
         # stages hold arrays: the JSON is one of bytes
-        text = json.dumps(content).encode()
+        # records are written as their attributes, without copies of their thousands of rows
+        text = json.dumps(content, default=vars).encode()
         self._run_folder.save_stage(stage, {"json": np.frombuffer(text, dtype=np.uint8)}, done=True)
 
     def _load(self, stage: str) -> Any:

@@ -135,6 +135,7 @@ class _Recorder:
         self._linear_calls: list[LinearCall] = []
         self._matches: dict[tuple[int, str], LinearMatch] = {}
         self._padding_masks: dict[str, Tensor] = {}
+        self._spans: dict[tuple[int, ...], list[_Span]] = {}  # of this pass
         self._first_text = 0
         self._texts_of_pass = 0
         self._batch: int | None = None
@@ -221,7 +222,7 @@ class _Recorder:
         except TypeError:  # a decorator may take more than the signature that it shows
             arguments = dict(kwargs)
         arguments |= arguments.get("kwargs", {})
-        self._linear_calls, self._has_run = [], True
+        self._linear_calls, self._spans, self._has_run = [], {}, True
         self._padding_masks = {
             name: mask.detach().bool().cpu()
             for name in ("attention_mask", "decoder_attention_mask")
@@ -310,18 +311,10 @@ class _Recorder:
             layer.projection = None
         # 4.
         self._texts_of_pass = max(self._texts_of_pass, B)
-        # keys of cross attention are another text's, with a mask of its own
         length = call.k.shape[2] if layer.cross else end
-        query_masks, key_masks = self._unpadded(end, call.name), self._unpadded(length, "")
-        if not layer.cross:
-            key_masks = query_masks
-        for b in range(B):
-            span = _Span(
-                _keep_row(query_masks, b, end),
-                _keep_row(key_masks, b, length),
-                0 if layer.cross else length - call.k.shape[2],
-                self._cached,
-            )
+        first_key = 0 if layer.cross else length - call.k.shape[2]
+        spans = self._spans_of_texts(B, end, length, first_key, layer.cross, "decoder" in call.name)
+        for b, span in enumerate(spans):
             self._store_text(call, layer, inputs, b, span)
 
     def _store_text(
@@ -452,12 +445,40 @@ class _Recorder:
             )
         return heads
 
-    def _unpadded(self, length: int, module: str) -> Tensor | None:
+    def _spans_of_texts(
+        self, B: int, end: int, length: int, first_key: int, cross: bool, of_decoder: bool
+    ) -> list[_Span]:
+        """Queries and keys of each text of a call, computed once for all layers of a pass.
+
+        Args:
+            B: number of texts.
+            end: number of positions of the text of the queries so far.
+            length: the same of the text of the keys.
+            first_key: position of the first key of the call.
+            cross: whether keys are another text's, with a mask of its own.
+            of_decoder: whether queries are those of a decoder.
+        """
+        key = B, end, length, first_key, cross, of_decoder
+        if key not in self._spans:
+            query_masks = self._unpadded(end, of_decoder)
+            key_masks = self._unpadded(length, False) if cross else query_masks
+            self._spans[key] = [
+                _Span(
+                    _keep_row(query_masks, b, end),
+                    _keep_row(key_masks, b, length),
+                    first_key,
+                    self._cached,
+                )
+                for b in range(B)
+            ]
+        return self._spans[key]
+
+    def _unpadded(self, length: int, of_decoder: bool) -> Tensor | None:
         """Whether a position of a text of this length is no padding, ``(B, length)``."""
         masks = [mask for mask in self._padding_masks.values() if mask.shape[1] == length]
-        # texts and their decoders' may have the same length: the module tells whose it is
+        # texts and their decoders' may have the same length
         decoder = self._padding_masks.get("decoder_attention_mask")
-        if decoder is not None and "decoder" in module and decoder.shape[1] == length:
+        if decoder is not None and of_decoder and decoder.shape[1] == length:
             return decoder
         return masks[0] if masks else None
 
