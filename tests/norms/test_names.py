@@ -77,6 +77,8 @@ def test_every_listed_name_parses_and_norms_of_ones_own_are_listed(monkeypatch) 
         ("nuclaer", r"unknown norm 'nuclaer'; .*; did you mean nuclear\?$"),
         ("Froebnius", r"; did you mean frobenius\?$"),
         ("row", r"; did you mean rows\?$"),
+        ("l3", r"unknown norm 'l3'; .*; did you mean lp:3\?$"),
+        ("LP1.75", r"unknown norm 'LP1.75'; .*; did you mean lp:1\.75\?$"),
         ("shatten:3", r"; did you mean schatten:3\?$"),
         ("shatten", r"; did you mean schatten:P\?$"),
         ("dual:spce", r"unknown norm 'spce'; .*; did you mean spec\?$"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from attsvm.base.errors import InputError
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import kind
@@ -75,10 +77,11 @@ def _describe_unknown(text: str, word: str) -> str:
         name.partition(":")[0] + f":{number}" if number and ":" in name else name for name in known
     ]
     longer = ", ".join(f"{synonym} for {name}" for synonym, name in _WORDS.items())
-    return (
-        f"unknown norm {text!r}; known norms: {', '.join(known)} ({longer})"
-        f"{did_you_mean(word, [*comparable, *_WORDS])}"
-    )
+    if glued := re.fullmatch(r"(?:l|p|lp)(\d+(?:\.\d+)?)", word):  # l3, as papers write it
+        meant = f"; did you mean lp:{glued[1]}?"
+    else:
+        meant = did_you_mean(word, [*comparable, *_WORDS])
+    return f"unknown norm {text!r}; known norms: {', '.join(known)} ({longer}){meant}"
 
 
 def as_norm(norm: Norm | str | None) -> Norm:
