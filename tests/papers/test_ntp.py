@@ -13,7 +13,7 @@ from attsvm.claims import Evidence
 from attsvm.theory.sentences import bipartite, partial_order, total
 from attsvm_papers.kit import experiment
 from attsvm_papers.ntp import e3_two_stages as ntp_3
-from attsvm_papers.ntp import predictions, unseen
+from attsvm_papers.ntp import predicted_tokens, unseen
 from attsvm_papers.ntp.unseen import UnseenSentences
 
 
@@ -50,10 +50,10 @@ def test_the_paths_of_stage_two_at_ten_thousand_steps() -> None:
 
 def test_a_group_without_sentences_is_counted_as_none_and_not_judged() -> None:
     data, W = bipartite(8, 1, 2), np.eye(8)
-    found = predictions.prediction_measures([], data, W, W, W)
+    found = predicted_tokens.prediction_measures([], data, W, W, W)
     assert found["count"] == 0.0
     assert not found["right"].any()
-    assert all(np.isnan(found[name]) for name in predictions.MEASURES if name != "count")
+    assert all(np.isnan(found[name]) for name in predicted_tokens.MEASURES if name != "count")
     (claim,) = [each for each in experiment("ntp-4").claims if each.id == "C3-E4a"]
     ends = ("_accuracy", "_agreement", "_count")
     names = [f"{group}{end}" for group in unseen.GROUPS for end in ends]

@@ -272,7 +272,7 @@ def slides(
     notes = ["A slide is a file of patches; patches are rows of features, which stay on disk."]
     return Dataset(
         name,
-        f"Slides of {name}",
+        f"{name}, {len(bags)} slides",
         "slide",
         positions,
         class_names,
