@@ -56,7 +56,8 @@ class PooledOptions:
         bags: whose starts are one: as many bags as there are fewer, as many more starts.
         numbers: that descents may keep, by which candidates are cut into groups.
         short: instances of a mean bag that hide no witness: of longer ones attention of two
-            classes begins at witnesses, unless bags are many and not so long as to be thinned.
+            classes begins at witnesses where bags are few.
+        long: the same where bags are many: more than texts have words.
         witnesses: how those are found.
         last: fits to all bags that are finished, those of the least objective.
         evaluations: of the loss of all rows, after a descent on thinned bags.
@@ -72,6 +73,7 @@ class PooledOptions:
     bags: int = 600
     numbers: int = 2**26
     short: int = 64
+    long: int = 1000
     witnesses: StartOptions = WITNESSES
     last: int = 2
     evaluations: int = 12
@@ -242,8 +244,8 @@ class _Fits:
         bag_count = self.training.weights.sum()  # a bag of weight two is two bags
         several = int(np.clip(np.ceil(options.bags / bag_count), 1, options.starts))
         mean_length = self.problem.bags.lengths.mean()
-        is_hidden = mean_length > options.short and self.shape[0] == self.problem.columns == 1
-        if is_hidden and (several > 1 or mean_length > options.witnesses.rows):
+        visible = options.short if several > 1 else options.long
+        if mean_length > visible and self.shape[0] == self.problem.columns == 1:
             shares, W, V = self._begun_at_witnesses(penalty)
         else:
             shares, W, V = self._begun_at_means(penalty, several)
