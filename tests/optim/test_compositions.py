@@ -324,8 +324,7 @@ compiled = pytest.mark.parametrize(
             where,
             id=f"{param.id}, {where}",
             marks=[]
-            if (where == "method" and tuple(str(param.id).rsplit(", ", 1)) in FAST)
-            or (where == "members" and param.id == "mirror, beside ours")
+            if where == "method" and tuple(str(param.id).rsplit(", ", 1)) in FAST
             else pytest.mark.slow,
         )
         for param in every
@@ -391,6 +390,7 @@ def test_a_compiled_step_moves_all_that_the_plain_one_moves(
     assert sorted(calls) == sorted(expected)
 
 
+@pytest.mark.slow  # the compiler has to start
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore")  # of the compiler about itself
 def test_a_compiled_step_may_be_the_first_one_with_these_exponents() -> None:
