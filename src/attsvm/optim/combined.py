@@ -239,12 +239,13 @@ class CombinedOptimizer(PreciseStateOptimizer):
 
 def _describe_group(optimizer: Optimizer, group: dict[str, Any]) -> str:
     """A line with the optimiser, its rate, and the settings that its class does not begin with."""
-    defaults = inspect.signature(type(optimizer)).parameters
+    arguments = inspect.signature(type(optimizer)).parameters
     settings = [
-        f"{name} {value}"
-        for name, value in group.items()
-        if name in defaults and (name == "lr" or value != defaults[name].default)
-        if name != "params"
+        f"{name} {group[name]}"
+        for name in arguments
+        if name in group
+        and name != "params"
+        and (name == "lr" or group[name] != arguments[name].default)
     ]
     count = len(group["params"])
     tensors = f"{count} tensor{'' if count == 1 else 's'}"

@@ -29,7 +29,7 @@ from attsvm.sklearn.penalised import (
     mean_heads,
     objectives,
 )
-from attsvm.sklearn.starts import (
+from attsvm.sklearn.witness_starts import (
     WITNESSES,
     StartOptions,
     start_from,

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from attsvm.datasets.bags import as_bags
 from attsvm.sklearn import AttentionSVC
 from attsvm.sklearn.penalised import Pooled
-from attsvm.sklearn.starts import StartOptions, thinned
+from attsvm.sklearn.witness_starts import StartOptions, thinned
 
 
 def slides(seed, n=40, patches=260, d=24):

@@ -21,7 +21,7 @@ from attsvm.sklearn.stochastic import AdamOptions, Candidates, stochastic_descen
 from attsvm.sklearn.witness import Witnesses
 
 FEW_STEPS = AdamOptions(steps=400)
-"""Of witnesses that are a start alone."""
+"""Fewer than of a final model: attention descends further from these witnesses."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,11 @@ class StartOptions:
     """How witnesses are looked for, and which rows of long bags are fitted to.
 
     Attributes:
-        adam: of the witnesses.
-        penalty: on their weights.
-        rows: of a bag; longer ones are thinned.
-        heavy: of these, the likeliest witnesses; the others are drawn by chance.
+        adam: the stochastic descent to the weights of witnesses.
+        penalty: on these weights.
+        rows: most rows of a bag that is fitted to; longer bags are thinned to so many.
+        heavy: rows of a thinned bag that are its likeliest witnesses; the others are drawn at
+            random.
     """
 
     adam: AdamOptions = FEW_STEPS
@@ -62,7 +63,9 @@ class WitnessStarts:
 def witness_starts(
     problem: Pooled, training: TrainingBags, shares: FloatArray, options: StartOptions
 ) -> WitnessStarts:
-    """Witnesses of two classes, for ``(n, F)`` shares."""
+    """Weights of witnesses of the second class and of the first, for every fold with ``(n, F)``
+    shares of the bags and every rate of the descent.
+    """
     adam, folds = options.adam, shares.shape[1]
     starts = len(adam.rates)
     candidates = Candidates(
@@ -96,8 +99,12 @@ def start_from(witnesses: WitnessStarts, queries: FloatArray) -> tuple[FloatArra
 
 
 def thinned(problem: Pooled, weights: FloatArray, seed: int, options: StartOptions) -> Pooled:
-    """The likeliest witnesses of long bags under ``(d + 1, C)`` weights, and a few of their other
-    rows, each of which stands for several; ``problem`` where no bag is long.
+    """The problem with its long bags thinned; ``problem`` itself where no bag is long.
+
+    1. Rows are ranked by the largest attention that any of the ``(d + 1, C)`` weights gives them.
+    2. The likeliest stay, each standing for itself.
+    3. Others are drawn at random, each standing for as many as one is drawn of, so that the
+       softmax of a thinned bag estimates that of the whole one.
     """
     bags = problem.bags
     counts = np.minimum(bags.lengths, options.rows)
@@ -109,13 +116,15 @@ def thinned(problem: Pooled, weights: FloatArray, seed: int, options: StartOptio
     log_counts = np.zeros(offsets[-1])
     witnesses = Witnesses(bags, problem.labels, problem.unit, 1, null=True)
     for block in witnesses.blocks(np.float32):
+        # 1. Rank rows.
         attention, _ = segments.softmax(witnesses.scores(block.rows, weights), block.cuts)
-        likeliest = attention.max(axis=1)
+        largest_attention = attention.max(axis=1)
         for i, begin, end in zip(block.bags, block.cuts, block.cuts[1:], strict=False):
             at = slice(offsets[i], offsets[i + 1])
             chosen, log_count = np.arange(end - begin), np.zeros(end - begin)
             if counts[i] < end - begin:
-                order = np.argsort(-likeliest[begin:end], kind="stable")
+                # 2. The likeliest, and 3. some of the others with the logarithm of their count.
+                order = np.argsort(-largest_attention[begin:end], kind="stable")
                 others = options.rows - options.heavy
                 drawn = generator.choice(order[options.heavy :], others, replace=False)
                 log_count[drawn] = np.log((end - begin - options.heavy) / others)
