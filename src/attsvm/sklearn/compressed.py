@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.rows import matmul
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.lockstep import ColumnLoss, DescentOptions, descend_columns
@@ -337,7 +338,7 @@ class _SmallLoss:
         top = segments.largest(scores, self.cuts)
         tangent = np.empty((len(self.long), len(of)))
         for k, column in enumerate(of):
-            tangent[:, k] = self.tangents[column] @ np.ascontiguousarray(single[:, k])
+            tangent[:, k] = matmul(self.tangents[column], np.ascontiguousarray(single[:, k]))
         tangent += self.levels[:, of] + constant
         top[self.long] = np.maximum(top[self.long], tangent)
         lengths = np.diff(self.cuts)

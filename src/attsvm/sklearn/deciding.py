@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
+from attsvm.datasets.rows import matmul
 from attsvm.sklearn import segments
 from attsvm.sklearn.layers import Layer, WitnessLayer
 
@@ -24,11 +25,11 @@ def deciding_sets(layer: Layer, bags: Bags, queries: FloatArray) -> list[IntArra
     """
     rows, offsets = bags.rows, bags.offsets
     if isinstance(layer, WitnessLayer):
-        scores = rows @ layer.w[0] + layer.intercept[0]
+        scores = matmul(rows, layer.w[0]) + layer.intercept[0]
         by_bag = np.split(scores, offsets[1:-1])
         return [_witnesses(bag, layer.threshold, layer.hard) for bag in by_bag]
     logits = segments.products(rows, queries @ layer.W[0].T, offsets)
-    values = rows @ layer.V[0, :, 0] + layer.intercept[0]
+    values = matmul(rows, layer.V[0, :, 0]) + layer.intercept[0]
     pairs = zip(np.split(logits, offsets[1:-1]), np.split(values, offsets[1:-1]), strict=True)
     return [_most_attended(*pair) if layer.hard else _largest_terms(*pair) for pair in pairs]
 

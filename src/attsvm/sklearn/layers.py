@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.rows import matmul
 from attsvm.sklearn import segments
 
 
@@ -54,7 +55,7 @@ class PooledLayer:
         """
         logits = np.column_stack([segments.products(rows, queries @ W.T, offsets) for W in self.W])
         attention = _attention(logits, offsets, self.hard)
-        scores = np.stack([rows @ V for V in self.V], axis=1)
+        scores = np.stack([matmul(rows, V) for V in self.V], axis=1)
         contributions = np.einsum("nh,nhc->nc", attention, scores)
         contributions += attention.mean(axis=1, keepdims=True) * self.intercept
         values = segments.sums(contributions, offsets)
@@ -67,7 +68,7 @@ class PooledLayer:
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """``(N, C)``: the value of a bag that holds this instance only."""
-        return rows @ self.V.sum(axis=0) + self.intercept
+        return matmul(rows, self.V.sum(axis=0)) + self.intercept
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class WitnessLayer:
 
     def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
         """See :class:`PooledLayer`."""
-        scores = rows @ self.w.T + self.intercept
+        scores = matmul(rows, self.w.T) + self.intercept
         attention = _attention(scores, offsets, self.hard)
         reduced = segments.largest if self.hard else segments.log_sums
         values = self.joined(reduced(scores, offsets))
@@ -116,7 +117,7 @@ class WitnessLayer:
         r"""``(N, columns)``: the probability that each instance is the witness, of a head or of a
         class, :math:`e^{g_t}/(1+\sum_\tau e^{g_\tau})` with the null token.
         """
-        scores = rows @ self.w.T + self.intercept
+        scores = matmul(rows, self.w.T) + self.intercept
         if self.null and len(self.w) == 1:
             scores -= self.threshold
         attention, sums = segments.softmax(scores, offsets)
@@ -139,7 +140,7 @@ class WitnessLayer:
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """See :class:`PooledLayer`."""
-        return self.joined(rows @ self.w.T + self.intercept)
+        return self.joined(matmul(rows, self.w.T) + self.intercept)
 
 
 Layer = PooledLayer | WitnessLayer

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.rows import matmul
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
@@ -95,17 +96,17 @@ def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
 def columns(rows: Any, factor: FloatArray) -> FloatArray:
     """``rows @ factor``, one column at a time, which is faster where they are few."""
     if factor.shape[1] > _FEW or not isinstance(rows, np.ndarray):
-        return np.asarray(rows @ factor)
+        return matmul(rows, factor)
     products = np.empty((len(rows), factor.shape[1]), np.result_type(rows, factor))
     for column, weights in zip(products.T, factor.T, strict=True):
-        column[...] = rows @ np.ascontiguousarray(weights)
+        column[...] = matmul(rows, np.ascontiguousarray(weights))
     return products
 
 
 def products(rows: Any, moved: FloatArray, offsets: IntArray) -> FloatArray:
     """``(N,)``: the product of each row ``(N, d)`` with the vector of its bag ``(n, d)``."""
     if (moved[0] == moved[-1]).all() and (moved == moved[0]).all():  # one query for all bags
-        return np.asarray(rows @ moved[0])
+        return matmul(rows, moved[0])
     return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
 
 

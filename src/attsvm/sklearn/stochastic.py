@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.rows import RowReader
+from attsvm.datasets.rows import RowReader, matmul
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.moments import Moments
@@ -102,7 +102,7 @@ def stochastic_descent(
         w = u / deviation[:, None]
         b = a - mean @ w
         rows, cuts = reader.take(bags)
-        scores = rows @ (w / single(problem.unit))
+        scores = matmul(rows, w / single(problem.unit))
         scores += b
         powers, total, top = segments.powers(scores, cuts)
         sums = top + np.log(total)
