@@ -12,8 +12,6 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.norms import Frobenius
 
-_UNIT = (1e-145, 1e145)
-
 
 def selection_steps(data: AttentionData) -> int:
     """Steps of the selection stage that take at most ten seconds of one core, between 100 and
@@ -30,21 +28,6 @@ def step_work(data: AttentionData) -> float:
 def root_mean_square(rows: FloatArray) -> float:
     """Root of the mean squared norm of rows; 1 for rows that are all zero."""
     return float(Frobenius().value(rows[None])[0]) / len(rows) ** 0.5 or 1.0
-
-
-def check_units(rows: FloatArray, queries: FloatArray) -> None:
-    """Refuse tokens and queries, a row each, whose squares or products are no ordinary numbers.
-
-    Raises:
-        InputError: their size, or the product of both, is below 1e-145 or above 1e145.
-    """
-    tokens, z = root_mean_square(rows), root_mean_square(queries)
-    for what, size in (("tokens", tokens), ("queries", z), ("tokens times queries", tokens * z)):
-        if not _UNIT[0] <= size <= _UNIT[1]:
-            raise InputError(
-                f"{what} have a size of about {size:.1e}, too close to the ends of float64 for"
-                " training; divide them by a constant first"
-            )
 
 
 def check_selectable(data: AttentionData) -> None:
