@@ -8,7 +8,7 @@ import pytest
 from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import AttentionData
-from attsvm.datasets.queries import bag_queries, head_pairs, self_attention, sequence_pairs
+from attsvm.datasets.queries import head_pairs, self_attention, sequence_pairs, table_queries
 from attsvm.margins import selection_margins, sequence_margins
 
 
@@ -54,17 +54,16 @@ def test_a_mask_of_positions_says_what_each_sees() -> None:
 
 @pytest.mark.parametrize("exponent", [-1020, -600, 600, 1020])
 def test_mean_queries_do_not_depend_on_the_unit_of_the_tokens(exponent):
-    tokens = np.random.default_rng(0).uniform(0.5, 1.0, size=(4, 3, 2))
-    mask = np.array([[True, True, True], [True, False, False], [True, True, False], [True] * 3])
-    expected = bag_queries(tokens, mask, "mean")
-    mean = np.array([rows[seen].mean(axis=0) for rows, seen in zip(tokens, mask, strict=True)])
+    tokens, offsets = np.random.default_rng(0).uniform(0.5, 1.0, size=(9, 2)), [0, 3, 4, 6, 9]
+    expected = table_queries(tokens, offsets, "mean")
+    mean = np.array([bag.mean(axis=0) for bag in np.split(tokens, offsets[1:-1])])
     unit = np.c_[np.ones(4), mean / np.linalg.norm(mean, axis=1, keepdims=True)] / np.sqrt(2)
     np.testing.assert_allclose(expected, unit, rtol=1e-15)
-    assert np.array_equal(bag_queries(tokens, mask, "first"), tokens[:, 0])
-    assert np.array_equal(bag_queries(tokens, mask, "constant"), np.ones((4, 1)))
+    assert np.array_equal(table_queries(tokens, offsets, "first"), tokens[offsets[:-1]])
+    assert np.array_equal(table_queries(tokens, offsets, "constant"), np.ones((4, 1)))
     with pytest.raises(InputError, match="query is 'last'; choose"):
-        bag_queries(tokens, mask, "last")
-    scaled = bag_queries(np.ldexp(tokens, exponent), mask, "mean")
+        table_queries(tokens, offsets, "last")
+    scaled = table_queries(np.ldexp(tokens, exponent), offsets, "mean")
     assert np.array_equal(scaled, expected)
 
 

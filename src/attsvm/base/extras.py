@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attsvm.base.errors import MissingExtraError
+from attsvm.base.errors import MissingExtraError, UnavailableError
 
 
 def imported(module: str, purpose: str, package: str, extra: str) -> Any:
@@ -18,3 +18,19 @@ def imported(module: str, purpose: str, package: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(purpose, package, extra) from error
+
+
+def data_frame(rows: list[dict[str, Any]], method: str) -> Any:
+    """Flat rows as a data frame of pandas; ``method`` returns them without it.
+
+    Raises:
+        UnavailableError: pandas is not installed.
+    """
+    try:
+        import pandas  # type: ignore[import-untyped]
+    except ImportError:
+        raise UnavailableError(
+            "a data frame needs the package pandas; install it with: pip install pandas"
+            f" ({method} returns the same without it)"
+        ) from None
+    return pandas.DataFrame(rows)

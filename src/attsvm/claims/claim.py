@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.base.errors import InputError, UnavailableError
+from attsvm.base.errors import InputError
+from attsvm.base.extras import data_frame
 from attsvm.base.presentation import html_cell
 from attsvm.claims.halves import FEW, half_samples
 from attsvm.claims.intervals import interval, share_interval
@@ -508,14 +509,7 @@ class Verdict:
         Raises:
             UnavailableError: pandas is not installed.
         """
-        try:
-            import pandas  # type: ignore[import-untyped]
-        except ImportError:
-            raise UnavailableError(
-                "a data frame needs the package pandas; install it with: pip install pandas"
-                " (to_json() returns the same values without it)"
-            ) from None
-        return pandas.DataFrame([self.to_json()])
+        return data_frame([self.to_json()], "to_json()")
 
     def to_latex(self) -> str:
         r"""A row of a LaTeX table: identifier, statement, measured, expected, how many of how many
@@ -715,7 +709,7 @@ class Claim:
 
     def _halves(self, every_row: Evidence, table: Evidence) -> tuple[int, int] | None:
         """How many random halves of the trials hold, and how many could be judged."""
-        trial = self._trial_numbers(every_row, table)
+        trial = self._trial_numbers(every_row)
         if trial is None or trial.max(initial=-1) < 1:
             return None
         holding = judged = 0
@@ -750,9 +744,9 @@ class Claim:
         other = judged - holding if outcome == "holds" else holding
         return other > FEW * judged
 
-    def _trial_numbers(self, every_row: Evidence, table: Evidence) -> NDArray[np.int64] | None:
-        """The number of the trial of every row, -1 for rows of no trial of ``table``; None without
-        the columns that tell them apart.
+    def _trial_numbers(self, every_row: Evidence) -> NDArray[np.int64] | None:
+        """The number of the trial of every row, -1 for rows that the claim does not speak of; None
+        without the columns that tell trials apart.
         """
         names = self.trials.split()
         if not names or not all(name in every_row for name in names):

@@ -81,7 +81,6 @@ def from_data(
     name: str,
     title: str,
     provenance: dict[str, Any],
-    notes: list[str] | None = None,
 ) -> Dataset:
     """A data set of one instance in memory, which needs no encoding."""
     positions = [np.flatnonzero(mask) for mask in data.mask]
@@ -98,7 +97,7 @@ def from_data(
         labels,
         ("-1", "+1"),
         provenance,
-        list(notes or []),
+        [],
         _nothing,
         encode,
     )

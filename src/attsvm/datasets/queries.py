@@ -18,12 +18,6 @@ from attsvm.datasets.attention_data import (
 from attsvm.datasets.rows import LongRows, bag_sums
 
 
-def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
-    """:func:`table_queries` of padded sequences ``(n, T, d)`` with their ``(n, T)`` mask."""
-    offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
-    return table_queries(tokens[mask], offsets, kind)
-
-
 def table_queries(rows: FloatArray, offsets: IntArray, kind: str) -> FloatArray:
     """``(n, d_z)`` queries of bags: ``mean`` ``[1, m / |m|] / sqrt(2)``, ``constant`` ``[1]``,
     ``first`` the first instance.

@@ -37,7 +37,9 @@ class Struct(ctypes.Structure):
         arrays: the arrays that its pointers lead to, by the name of the field.
     """
 
-    arrays: dict[str, NDArray[Any]]
+    def __init__(self, *sizes: Any, **fields: Any) -> None:
+        super().__init__(*sizes, **fields)
+        self.arrays: dict[str, NDArray[Any]] = {}
 
     def point(self, name: str, array: NDArray[Any], dtype: type, *shape: int) -> None:
         """Let the field ``name`` point to the numbers of an array, and keep the array alive.
@@ -95,7 +97,6 @@ class ProgrammeRows(Struct):
         # sizes are read off the two matrices; all other arrays must agree with them
         (m, d_x), (n, d_z) = D.shape, Z.shape
         super().__init__(m, n, d_x, d_z)
-        self.arrays = {}
         self.point("D", D, np.float64, m, d_x)
         self.point("Z", Z, np.float64, n, d_z)
         self.point("b", b, np.float64, m)
@@ -120,7 +121,6 @@ class ActiveSet(Struct):
 
     def __init__(self, m: int, rank: int) -> None:
         super().__init__(m, rank, 0)
-        self.arrays = {}
         # no row is free, so the factor has no entry that anybody reads
         self.point("factor", np.empty((m, m)), np.float64, m, m)
         self.point("work", np.empty(4 * m), np.float64, 4 * m)
@@ -227,7 +227,6 @@ class Interior(Struct):
         k = len(cost)
         # a gap of infinity: no point was met yet; a clock of infinity: none runs
         super().__init__(box=box, patience=patience, tau=-1.0, gap=math.inf, seconds=math.inf)
-        self.arrays = {}
         self.point("cost", cost, np.float64, k)
         for name in ("lam", "s", "best_lam"):
             self.point(name, np.zeros(m), np.float64, m)
@@ -242,7 +241,6 @@ class Blas(Struct):
 
     def __init__(self) -> None:
         super().__init__(*(lapack_address(f"d{routine}") for routine, _ in self._fields_))
-        self.arrays = {}
 
 
 @functools.cache
@@ -264,7 +262,6 @@ class GaugeFunction(Struct):
 
     def __init__(self, lift: int, p: float, degree: float) -> None:
         super().__init__(lift, p, degree, lapack_address("dgesdd"))
-        self.arrays = {}
 
 
 class SplittingState(Struct):
@@ -299,7 +296,6 @@ class SplittingState(Struct):
     ) -> None:
         super().__init__(target=target, enough=enough, most=most, easy=easy)
         # W and lam agree with the programme that the caller passes beside the iterate
-        self.arrays = {}
         self.point("W", W, np.float64, *W.shape)
         self.point("lam", lam, np.float64, len(lam))
         self.point("room", room, np.float64, len(room))
@@ -345,7 +341,6 @@ class SequenceArrays(Struct):
         ends = np.linspace(0, N + n, count + 1)
         chunk_start = np.searchsorted(start + np.arange(n + 1), ends).astype(np.int64)
         super().__init__(n, N, d_k, 0, d_z, count, int(lengths.max()))
-        self.arrays = {}
         self.point("keys", keys, np.float64, N, d_k)
         self.point("queries", queries, np.float64, n, d_z)
         self.point("labels", labels, np.float64, n)
@@ -538,7 +533,6 @@ class Corpus(Struct):
         # scratch memory is for the largest run
         most_tokens = int(np.diff(start[run_start]).max())
         super().__init__(K, classes, most_tokens, int(np.diff(run_start).max()))
-        self.arrays = {}
         self.point("token", token, np.int64, tokens)
         self.point("log_count", log_count, np.float64, tokens)
         self.point("start", start, np.int64, sentences + 1)
@@ -610,7 +604,6 @@ class SentenceDescent(Struct):
             "A_records": (runs, count, K, K),
             "B_records": (runs, count, K, classes),
         }
-        self.arrays = {}
         self.count = count
         self.point("record_steps", record_steps, np.int64, count)
         ends = np.tile(np.array([-1, 0, -1], dtype=np.int64), (runs, 1))

@@ -12,8 +12,6 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.norms import Frobenius
 
-_UNIT = (1e-145, 1e145)
-
 
 def selection_steps(data: AttentionData) -> int:
     """Steps of the selection stage that take at most ten seconds of one core, between 100 and
@@ -32,19 +30,15 @@ def root_mean_square(rows: FloatArray) -> float:
     return float(Frobenius().value(rows[None])[0]) / len(rows) ** 0.5 or 1.0
 
 
-def check_units(rows: FloatArray, queries: FloatArray) -> None:
-    """Refuse tokens and queries, a row each, whose squares or products are no ordinary numbers.
-
-    Raises:
-        InputError: their size, or the product of both, is below 1e-145 or above 1e145.
-    """
-    tokens, z = root_mean_square(rows), root_mean_square(queries)
-    for what, size in (("tokens", tokens), ("queries", z), ("tokens times queries", tokens * z)):
-        if not _UNIT[0] <= size <= _UNIT[1]:
-            raise InputError(
-                f"{what} have a size of about {size:.1e}, too close to the ends of float64 for"
-                " training; divide them by a constant first"
-            )
+def units(data: AttentionData) -> tuple[float, float]:
+    """The root-mean-square norms of visible tokens and of queries; 1 where these are all zero."""
+    norm, count = Frobenius(), 64  # sequences at a time, because the norm copies what it reads
+    lengths = [
+        float(norm.value(data.tokens[start : start + count][data.mask[start : start + count]]))
+        for start in range(0, data.n, count)
+    ]
+    tokens = float(norm.value(np.array([lengths]))) / float(data.lengths.sum()) ** 0.5
+    return tokens or 1.0, root_mean_square(data.queries)
 
 
 def check_selectable(data: AttentionData) -> None:

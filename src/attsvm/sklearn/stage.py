@@ -102,10 +102,6 @@ class Weights:
         shares = probabilities(data, self.W)
         return np.sum(shares * (data.tokens @ self.head), axis=1) + self.intercept
 
-    def token_values(self, data: AttentionData, tokens: IntArray) -> FloatArray:
-        """The head's values ``(n,)`` of one token per sequence."""
-        return data.tokens[np.arange(data.n), tokens] @ self.head + self.intercept
-
 
 def descent_kind(norm: Norm) -> str:
     """The row of the table above.

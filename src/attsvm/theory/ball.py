@@ -85,9 +85,7 @@ def ball_path(
         >>> bool(path.loss[1] < path.loss[0]), bool(path.gap.max() < 1e-9)
         (True, True)
     """
-    sizes = floats("radii", radii)
-    if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        raise InputError(f"radii is {radii!r}; give positive finite numbers")
+    sizes = check_radii(radii)
     shape = likelihood.features.shape[:-3]
     c = np.zeros((*shape, likelihood.dimension))
     theta = np.log(
@@ -105,6 +103,14 @@ def ball_path(
         )
     points, multiplier, loss, gaps = (np.stack(column) for column in zip(*records, strict=True))
     return BallPath(sizes, points, multiplier, loss, gaps)
+
+
+def check_radii(radii: Sequence[float]) -> FloatArray:
+    """Radii of a path as an array ``(k,)``, all positive and finite; others are refused."""
+    sizes = floats("radii", radii)
+    if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise InputError(f"radii is {radii!r}; give positive finite numbers")
+    return sizes
 
 
 def _to_radius(

@@ -33,6 +33,7 @@ from attsvm.norms import Frobenius, Norm, Nuclear, as_norm
 from attsvm.report.plots import axes_of
 from attsvm.report.style import course
 from attsvm.solvers import max_margin
+from attsvm.theory.ball import check_radii
 from attsvm.theory.excess import Chart, Excess, Factors, Objective, Pair, Slack, Sphere, mapped_keys
 from attsvm.training.trajectory import direction_gap
 
@@ -218,15 +219,13 @@ def regularization_path(
         True
     """
     bound = as_norm(norm)
-    sizes = floats("radii", radii)
+    sizes = check_radii(radii)
     one_instance(data)
     if parameterization not in ("W", "KQ", "prompt", "joint", "joint W"):
         raise InputError(
             f"parameterization is {parameterization!r}; use 'W', 'KQ', 'prompt', 'joint' or"
             " 'joint W'"
         )
-    if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        raise InputError(f"radii is {radii!r}; give positive finite numbers")
     if starts < 0:
         raise InputError(f"starts is {starts}; give a number of random starts, 0 or more")
     if parameterization in ("prompt", "joint") and bound != Frobenius():

@@ -187,33 +187,32 @@ def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
         >>> solution.W[:, 2].round(3).tolist()
         [1.0, 0.0, -1.0]
     """
-    embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
-    E = _embeddings(embeddings)
-    distinct = vocabulary_arcs(arcs, len(E))
+    E, distinct = _embeddings_and_arcs(embeddings, arcs)
     return arc_margins(E, distinct, np.zeros(len(distinct), dtype=np.bool_))
 
 
-def embeddings_and_arcs(
+def _embeddings_and_arcs(
     embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None
-) -> tuple[ArrayLike, ArrayLike]:
-    """Both arguments of a programme of arcs, from data where it is given."""
+) -> tuple[FloatArray, IntArray]:
+    """Checked embeddings ``(K, d)`` and distinct arcs ``(k, 3)``, of data where it is given."""
     from attsvm.theory.sentences import NextTokenData, winners
     from attsvm.theory.sentences import arcs as arcs_of
 
-    if not isinstance(embeddings, NextTokenData):
-        if arcs is None:
+    if isinstance(embeddings, NextTokenData):
+        lost = np.flatnonzero(winners(embeddings) < 0)
+        if len(lost):
             raise InputError(
-                "arcs is missing; give rows of query, winner and loser, or pass NextTokenData"
+                f"sentence {lost[0]} has no one token that explains its label ({len(lost)} such"
+                " sentences); see check_realizable, and pass data.select(winners(data) >= 0) to"
+                " leave them out"
             )
-        return embeddings, arcs
-    lost = np.flatnonzero(winners(embeddings) < 0)
-    if len(lost):
+        arcs, embeddings = arcs_of(embeddings).arcs, embeddings.embeddings
+    elif arcs is None:
         raise InputError(
-            f"sentence {lost[0]} has no one token that explains its label ({len(lost)} such"
-            " sentences); see check_realizable, and pass data.select(winners(data) >= 0) to leave"
-            " them out"
+            "arcs is missing; give rows of query, winner and loser, or pass NextTokenData"
         )
-    return embeddings.embeddings, arcs_of(embeddings).arcs
+    E = _embeddings(embeddings)
+    return E, vocabulary_arcs(arcs, len(E))
 
 
 def vocabulary_arcs(arcs: ArrayLike, size: int) -> IntArray:
@@ -290,9 +289,8 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
 def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
     r"""The margins of token-priority graphs, one graph :math:`\mathcal G^{(q)}` per query.
 
-    .. math:: (e_i-e_j)^\top W e_q \ge 1 \quad\text{for arcs } i\to j \text{ between components},
-        \qquad
-              (e_i-e_j)^\top W e_q = 0 \quad\text{inside a strongly connected component}.
+    .. math:: &(e_i-e_j)^\top W e_q \ge 1 \quad\text{for arcs } i\to j \text{ between components},
+       \\ &(e_i-e_j)^\top W e_q = 0 \quad\text{inside a strongly connected component}.
 
     A component of s tokens gives the s - 1 equalities between its smallest token and the others,
     and two components that are joined by several arcs give one inequality (the first arc's): the
@@ -320,9 +318,7 @@ def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
         >>> solution.W[:, 2].round(3).tolist()
         [0.333, 0.333, -0.667]
     """
-    embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
-    E = _embeddings(embeddings)
-    distinct = vocabulary_arcs(arcs, len(E))
+    E, distinct = _embeddings_and_arcs(embeddings, arcs)
     queries, component = strong_components(distinct, len(E))
     at = np.searchsorted(queries, distinct[:, 0])
     above, below = component[at, distinct[:, 1]], component[at, distinct[:, 2]]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.base.errors import InputError
+from attsvm.base.extras import data_frame
 from attsvm.base.printable import Compact, kind
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.norms import Norm, as_norm
@@ -20,7 +21,7 @@ from attsvm.solvers import MarginSolution
 from attsvm.transformers.audit_folder import save_audit
 from attsvm.transformers.comparison import AuditSettings, HeadComparison
 from attsvm.transformers.drawing import Drawing, drawings
-from attsvm.transformers.head_findings import PENDING, Head, Support, data_frame
+from attsvm.transformers.head_findings import PENDING, Head, Support
 from attsvm.transformers.head_inputs import HeadInputs
 from attsvm.transformers.null_weights import NULLS, Null
 from attsvm.transformers.recording import Layer, Recording
@@ -139,7 +140,7 @@ class Audit(Compact):
         Raises:
             UnavailableError: pandas is not installed.
         """
-        return data_frame(self.table())
+        return data_frame(self.table(), "table()")
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html`` into a folder of their own.

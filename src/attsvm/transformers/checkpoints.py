@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.base.errors import InputError
+from attsvm.base.extras import data_frame
 from attsvm.transformers.audit import Audit
 from attsvm.transformers.audit_folder import save_audit
-from attsvm.transformers.head_findings import Head, data_frame
+from attsvm.transformers.head_findings import Head
 
 
 @dataclass(eq=False)
@@ -59,7 +60,7 @@ class Checkpoints:
         Raises:
             UnavailableError: pandas is not installed.
         """
-        return data_frame(self.table())
+        return data_frame(self.table(), "table()")
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.transformers.Audit.save`; the

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.base.errors import InputError, UnavailableError
+from attsvm.base.errors import InputError
 from attsvm.norms import Norm, as_norm
 from attsvm.transformers.token_names import strip_marks
 
@@ -250,19 +250,3 @@ class Head:
                 f"{fit.norm}_status": fit.status,
             }
         return row
-
-
-def data_frame(rows: list[dict[str, Any]]) -> Any:
-    """Flat rows as a data frame of pandas.
-
-    Raises:
-        UnavailableError: pandas is not installed.
-    """
-    try:
-        import pandas  # type: ignore[import-untyped]
-    except ImportError:
-        raise UnavailableError(
-            "a data frame needs the package pandas; install it with: pip install pandas (table()"
-            " returns the same rows without it)"
-        ) from None
-    return pandas.DataFrame(rows)

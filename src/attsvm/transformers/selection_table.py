@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from attsvm.base.errors import InputError
-from attsvm.transformers.head_findings import data_frame
+from attsvm.base.extras import data_frame
 from attsvm.transformers.logit_statistics import logit_statistics
 from attsvm.transformers.recording import Layer, Recording
 from attsvm.transformers.token_names import strip_marks
@@ -82,7 +82,7 @@ class SelectionTable:
         Raises:
             UnavailableError: pandas is not installed.
         """
-        return data_frame(self.table())
+        return data_frame(self.table(), "table()")
 
     def _repr_html_(self) -> str:
         """The text twice, and a line from every query to the token that it selects."""

@@ -96,8 +96,6 @@ def solve_and_train(snr, eta, seeds, n=40, d=1600, steps=400):
     )
     of_class = instances.classes[..., None] == np.arange(2)
     at_signal = ((selected == SIGNAL) & ~instances.flipped)[..., None] & of_class
-    margin = label_margins(data, trained_prompt, trained_head).min(axis=1)
-    margin /= np.linalg.norm(trained_head, axis=1)
     gain = snr**2 * (right - wrong) / n  # of signal over noise after the head's first step
     turn = snr**2 / n * (right * (gain - 1) - wrong * (gain + 1)) + gain - 1
     return {

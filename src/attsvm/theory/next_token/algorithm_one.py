@@ -264,17 +264,11 @@ def factored_output_stage(
         _initial_weights(f"init[{k}]", start, shape)
         for k, (start, shape) in enumerate(zip(init, shapes, strict=True))
     )
-
-    def gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
-        output, value = pair[:, :classes], pair[:, classes:]
-        G, log_scale = contexts.gradient(output @ value.mT)
-        return np.concatenate([G @ value, G.mT @ output], axis=-2), log_scale
-
-    marks, recorded, stopped = _descend_in_norm(
-        gradient, np.concatenate([output, value], axis=-2), norm, rule, steps, momentum, records
+    marks, (output, value), stopped = _descend_on_factors(
+        contexts.gradient, output, value, norm, rule, steps, momentum, records
     )
-    factors = {"O": recorded[..., :classes, :], "V": recorded[..., classes:, :]}
-    W = factors["O"] @ factors["V"].mT
+    W = output @ value.mT
+    factors = {"O": output, "V": value}
     return OutputTrajectory(marks, W, stopped, loss=contexts.losses(W), factors=factors)
 
 
@@ -680,23 +674,37 @@ def factored_stage(
     runs, _, d = problem.embeddings.shape
     m = np.asarray(init[0]).shape[-1]
     K, Q = (_initial_weights(f"init[{k}]", start, (runs, d, m)) for k, start in enumerate(init))
-
-    def gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
-        K, Q = pair[:, :d], pair[:, d:]
-        G, log_scale = problem.gradient(K @ Q.mT)
-        return np.concatenate([G @ Q, G.mT @ K], axis=-2), log_scale
-
-    marks, recorded, stopped = _descend_in_norm(
-        gradient,
-        np.concatenate([K, Q], axis=-2),
-        norm,
-        rule,
-        steps,
-        momentum,
-        records,
+    marks, (K, Q), stopped = _descend_on_factors(
+        problem.gradient, K, Q, norm, rule, steps, momentum, records
     )
-    K, Q = recorded[..., :d, :], recorded[..., d:, :]
     return AttentionTrajectory(marks, K @ Q.mT, stopped, problem=problem, factors={"K": K, "Q": Q})
+
+
+def _descend_on_factors(
+    gradient: Gradient,
+    left: FloatArray,
+    right: FloatArray,
+    norm: Norm | str | None,
+    rule: StepRule,
+    steps: int,
+    momentum: float,
+    records: Records,
+) -> tuple[IntArray, tuple[FloatArray, FloatArray], IntArray]:
+    """:func:`_descend_in_norm` of the stacked factors of a product ``left @ right.mT``, by the
+    ``gradient`` of the product; the recorded factors.
+    """
+    rows = left.shape[-2]
+
+    def pair_gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
+        left, right = pair[:, :rows], pair[:, rows:]
+        G, log_scale = gradient(left @ right.mT)
+        return np.concatenate([G @ right, G.mT @ left], axis=-2), log_scale
+
+    pair = np.concatenate([left, right], axis=-2)
+    marks, recorded, stopped = _descend_in_norm(
+        pair_gradient, pair, norm, rule, steps, momentum, records
+    )
+    return marks, (recorded[..., :rows, :], recorded[..., rows:, :]), stopped
 
 
 def _descend_in_norm(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -95,17 +95,22 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """
     if len(rows) == 0:
         return (np.zeros(0, dtype=np.int64),) * 3
-    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     K = int(rows[:, 1:].max()) + 1
     nodes, at = np.unique(rows[:, :1] * K + rows[:, 1:], return_inverse=True)
-    graph = coo_array(
-        (np.ones(len(rows), dtype=np.int8), (at[:, 0], at[:, 1])), shape=(len(nodes), len(nodes))
-    ).tocsr()
+    graph = _adjacency(at, len(nodes))
     _, label = connected_components(graph, directed=True, connection="strong")
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
     return nodes // K, nodes % K, first[inverse].astype(np.int64)
+
+
+def _adjacency(arcs: IntArray, count: int) -> Any:
+    """The sparse adjacency matrix of arcs ``(k, 2)`` between so many nodes."""
+    from scipy.sparse import coo_array
+
+    ones = np.ones(len(arcs), dtype=np.int8)
+    return coo_array((ones, (arcs[:, 0], arcs[:, 1])), shape=(count, count)).tocsr()
 
 
 class Role(IntEnum):
@@ -328,14 +333,10 @@ def transitive(below: BoolArray) -> BoolArray:
 
 def _shortest_back(pairs: IntArray) -> tuple[int, ...]:
     """The shortest cycle through the first arc of a graph in which every arc is part of one."""
-    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
 
     nodes, ends = np.unique(pairs, return_inverse=True)
-    graph = coo_array(
-        (np.ones(len(pairs), dtype=np.int8), (ends[:, 0], ends[:, 1])),
-        shape=(len(nodes), len(nodes)),
-    ).tocsr()
+    graph = _adjacency(ends, len(nodes))
     winner, loser = int(ends[0, 0]), int(ends[0, 1])
     _, before = breadth_first_order(graph, loser, directed=True, return_predecessors=True)
     path = [winner]
