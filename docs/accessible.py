@@ -4,6 +4,7 @@ theme and Sphinx leave out. Each line names the rule of axe-core that it serves.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ REPLACED = (
 SEARCH = ('id="furo-main-content">', 'id="furo-main-content"><h1>Search</h1>')
 """page-has-heading-one."""
 
+FIGURE = re.compile(r'<p>(<img alt="[^"]*" src="([^"]+)" />)</p>')
+
+
+def linked(text: str) -> str:
+    """The page with every figure a link to its file, where it can be as large as the screen."""
+    return FIGURE.sub(r'<p class="figure"><a href="\2" title="Open larger">\1</a></p>', text)
+
 
 def finish(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
@@ -31,7 +39,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     out = Path(app.outdir)
     for page in out.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        changed = text
+        changed = linked(text)
         for pair in (*REPLACED, *([SEARCH] if page.name == "search.html" else [])):
             changed = changed.replace(*pair) if pair[1] not in changed else changed
         if changed != text:

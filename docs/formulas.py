@@ -27,7 +27,7 @@ def mathml(tex: str, display: str) -> str:
     source = " ".join(tex.split())
     known = re.sub(r"\\arg(?![a-z])", r"\\operatorname{arg}", source)
     if r"\\" in known and r"\begin" not in known:
-        known = rf"\begin{{aligned}}{known}\end{{aligned}}"
+        known = rf"\begin{{align*}}{known}\end{{align*}}"  # the converter has no aligned
     element = str(latex2mathml.converter.convert(known, display=display))
     if "<mi>\\" in element or "<mo>\\" in element:
         raise ValueError("a command is unknown")

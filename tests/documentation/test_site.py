@@ -45,6 +45,13 @@ def test_an_unknown_command_is_not_drawn_as_its_name() -> None:
         module("formulas").mathml(r"\nosuchcommand x", "inline")
 
 
+def test_a_formula_of_two_lines_has_two_rows() -> None:
+    pytest.importorskip("latex2mathml", reason="latex2mathml is not installed")
+    element = module("formulas").mathml(r"a &= b, \\ c &= d", "block")
+    assert element.count("<mtr>") == 2
+    assert "&</" not in element
+
+
 def test_pages_that_show_examples_name_ones_that_exist() -> None:
     from attsvm.report.explorer import presets
 
@@ -98,3 +105,12 @@ def test_the_walks_name_files_and_functions_that_exist() -> None:
     }
     assert inside <= named <= there | inside
     assert there - named == {"py"}  # py.typed
+
+
+def test_a_figure_opens_alone() -> None:
+    linked = module("accessible").linked
+    page = '<p><img alt="a &lt; b" src="_images/a.svg" /></p><p>See <img alt="" src="b.svg" /></p>'
+    once = linked(page)
+    assert '<a href="_images/a.svg" title="Open larger"><img alt="a &lt; b"' in once
+    assert once.endswith('<p>See <img alt="" src="b.svg" /></p>')  # within a line stays there
+    assert linked(once) == once

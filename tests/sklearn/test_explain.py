@@ -1,5 +1,7 @@
 """What a fitted model says of its selections, and the certificate of their margin."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from made_bags import BOTH, make_bags
@@ -10,6 +12,7 @@ from attsvm.datasets import planted_witnesses
 from attsvm.norms import Frobenius, Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 from attsvm.sklearn.explaining import certify
+from attsvm.sklearn.stage import StageOptions
 
 FEW = Limits(steps=300)
 
@@ -228,3 +231,25 @@ def test_a_soft_margin_says_what_the_hard_one_was(across, status):
     assert hard_status == status
     assert (solution.slack is None) == (status == "optimal")
     assert solution.status == "optimal"
+
+
+def test_memory_holds_one_copy_of_the_sequences_while_attention_is_trained():
+    bags = np.random.default_rng(0).normal(size=(60, 200, 24))
+    labels = np.arange(60) % 2
+    bags[:, :, 0] += labels[:, None]
+    model = AttentionSVC(penalty=1e-2).fit(list(bags), labels)
+    peaks = []
+
+    def progress(name: str, done: int, total: int) -> None:
+        if name == "selection":
+            peaks.append(tracemalloc.get_traced_memory()[1])
+
+    limits = Limits(steps=2, seconds=1.0)
+    model.explain(list(bags[:9]), labels[:9], limits=limits)  # modules take memory, too
+    tracemalloc.start()
+    try:
+        model.explain(list(bags), labels, limits=limits, stage=StageOptions(progress=progress))
+    finally:
+        tracemalloc.stop()
+    # the table of the bags, the sequences, and while these are centred three arrays more
+    assert peaks[-1] <= 5.5 * bags.nbytes

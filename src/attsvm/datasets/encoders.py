@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
+from attsvm.base.freed import return_freed_memory
 from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
 from attsvm.base.store.entries import alone
 from attsvm.datasets.attention_data import FloatArray, IntArray
@@ -285,8 +286,10 @@ class _TextStates:
             done += len(batches[k])
             if done - saved >= self._options.chunk:
                 table.save(k + 1)
+                return_freed_memory()
                 saved = done
         table.finish()
+        return_freed_memory()
         self._tick(done)
         return table
 
@@ -343,6 +346,7 @@ class _TextStates:
                 self._progress("choosing the layer", done, len(texts))
             means[:, batch] = _means(self._network, pieces, batch, layers)
             done += len(batch)
+        return_freed_memory()
         if self._progress is not None:
             self._progress("choosing the layer", done, len(texts))
         if path is not None:

@@ -158,7 +158,7 @@ def _files(settings: FitSettings, kind: str) -> list[str]:
 def _evaluate(run: RunData, model: RunModel, settings: FitSettings, folder: Path) -> dict[str, Any]:
     """The ``results`` of ``run.json``; of attention arrays and examples are written."""
     accuracy, chosen = accuracy_table(run, model, settings)
-    theory = attention_theory(run, model)
+    theory = attention_theory(model)
     predictor = model.estimator.predictor_
     training: dict[str, Any] = {
         "penalty": predictor.penalty,

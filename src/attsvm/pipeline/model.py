@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from attsvm.norms import Norm, as_norm
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import AttentionSVC, ChanceWarning, Explanation, Limits, WitnessSVC
 from attsvm.sklearn.explaining import check_explained
-from attsvm.sklearn.preparation import check_selectable, root_mean_square, split_by_class
+from attsvm.sklearn.preparation import check_selectable, split_by_class
 from attsvm.sklearn.stage import Progress, StageOptions
 
 
@@ -74,10 +73,9 @@ class RunData:
         """The sequences at these positions with their labels."""
         return replace(self.encoded.bags.take(rows), labels=self.labels[rows])
 
-    @cached_property
     def theory_data(self) -> AttentionData:
         """The sequences of the theory, repeated tokens masked; +1 in the class that is told from
-        the others.
+        the others. They are made anew at every call, because they take much memory.
         """
         signs = np.where(self.labels[self.explained] == self.positive, 1.0, -1.0)
         return self.encoded.take(self.explained).data(signs).without_duplicates()
@@ -162,9 +160,9 @@ def check_fit(run: RunData, settings: FitSettings) -> None:
     """
     new_estimator(run, settings, None).training_bags(run.bags(run.train))
     if settings.assumption == "standard":
-        check_selectable(run.theory_data)
+        check_selectable(run.theory_data())
     else:
-        check_explained(run.theory_data, as_norm(settings.norm), limits_of(settings))
+        check_explained(run.theory_data(), as_norm(settings.norm), limits_of(settings))
 
 
 def fitted(
@@ -211,8 +209,3 @@ def explained(
         limits=limits_of(settings),
         stage=options,
     )
-
-
-def unit_of(data: AttentionData) -> float:
-    """The unit of attention weights: root-mean-square norm of the tokens times that of queries."""
-    return root_mean_square(data.tokens[data.mask]) * root_mean_square(data.queries)

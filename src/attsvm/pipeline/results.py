@@ -22,11 +22,12 @@ from attsvm.margins import optimal_tokens, token_scores
 from attsvm.norms import Frobenius, Norm
 from attsvm.pipeline.accuracy import ChosenTokens
 from attsvm.pipeline.class_words import class_words
-from attsvm.pipeline.model import RunData, RunModel, unit_of
+from attsvm.pipeline.model import RunData, RunModel
 from attsvm.sklearn.choosing import margin_values
 from attsvm.sklearn.evidence import predicted
 from attsvm.sklearn.explaining import smallest_margins
 from attsvm.sklearn.layers import PooledLayer
+from attsvm.sklearn.preparation import units
 from attsvm.sklearn.stage import Weights, logits
 from attsvm.solvers import MarginSolution, Status, locally_optimal
 from attsvm.training import Trajectory, direction_gap
@@ -100,7 +101,8 @@ class AttentionTheory:
         lr: length of its steps.
         solution: the max-margin solution of the selections.
         hard_status: the status of the hard margin.
-        unit: of the weights in the trajectory.
+        unit: of the weights in the trajectory: root-mean-square norm of tokens times that of
+            queries.
     """
 
     data: AttentionData
@@ -117,19 +119,20 @@ class AttentionTheory:
         return self.solution.geometry
 
 
-def attention_theory(run: RunData, model: RunModel) -> AttentionTheory | None:
+def attention_theory(model: RunModel) -> AttentionTheory | None:
     """What the explanation of attention holds; None of witnesses."""
-    explanation, data = model.explanation, run.theory_data
+    explanation = model.explanation
     if explanation.weights is None or explanation.trajectory is None or explanation.lr is None:
         return None
+    tokens, z = units(explanation.data)
     return AttentionTheory(
-        data,
+        explanation.data,
         explanation.weights,
         explanation.trajectory,
         explanation.lr,
         explanation.solution,
         explanation.hard_status,
-        unit_of(data),
+        tokens * z,
     )
 
 

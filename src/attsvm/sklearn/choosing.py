@@ -95,7 +95,10 @@ def calibration(
         return float(bag_shares @ losses)
 
     if shift:
-        best = minimize(lambda line: loss(*line), np.zeros(2), method="Nelder-Mead")
+        precise = {"xatol": 1e-7, "fatol": 1e-12}
+        best = minimize(
+            lambda line: loss(*line), np.zeros(2), method="Nelder-Mead", options=precise
+        )
         logarithm, offset = best.x
     else:
         best = minimize_scalar(lambda slope: loss(slope, 0.0), bounds=span, method="bounded")
@@ -103,6 +106,27 @@ def calibration(
     slope = slope_within(logarithm)
     chance = -float(shares @ np.log(shares))
     return Calibration(slope, float(offset), float(best.fun), chance)
+
+
+def threshold(values: FloatArray, labels: IntArray, weights: FloatArray | None = None) -> float:
+    r"""What the values of two classes are counted from: where Platt's line is zero, if it pays.
+
+    A model fitted to a bag has found its witness, while that of a new positive bag may be missed:
+    values of negative bags left out crowd, those of positive ones spread down to zero and below.
+    The line pays where it raises twice the log-likelihood by more than one, which is what an offset
+    of no use does in the mean (Wilks 1938); and 0 is returned where it is not better than chance.
+
+    Args:
+        values: ``(n, C)``, of bags left out.
+        labels: ``(n,)``: 0 and 1, or 0 to C - 1.
+        weights: ``(n,)``: as how many bags each counts; one each when left out.
+    """
+    if values.shape[1] > 1:
+        return 0.0
+    bags = len(values) if weights is None else float(weights.sum())
+    slope, line = (calibration(values, labels, shift, weights) for shift in (False, True))
+    pays = 2.0 * bags * (min(slope.loss, line.chance) - line.loss) > 1.0
+    return -line.offset / line.slope if pays else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ certificate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from attsvm.base.ranges import LONGEST_STEP
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Norm
-from attsvm.sklearn.preparation import check_selectable, root_mean_square, selection_steps
+from attsvm.sklearn.preparation import check_selectable, selection_steps, units
 from attsvm.sklearn.stage import (
     Progress,
     StageOptions,
@@ -78,10 +79,12 @@ class Explanation:
     """What bags select, and the certified margin of it.
 
     Attributes:
+        data: the bags as sequences, repeated instances masked; of witnesses with a null token at
+            the end of each, and a constant feature of four times the root-mean-square norm of
+            instances.
         selected: ``(n,)``: the position of the selected instance in each bag.
         solution: the :class:`~attsvm.MarginSolution` of the selections, with weights, margin,
-            status, gap and multipliers. Of witnesses its tokens are the instances with a constant
-            feature of four times their root-mean-square norm, and the null token at the end.
+            status, gap and multipliers.
         margins: ``(n,)``: how far the selected instance of each bag is ahead of its nearest rival,
             for weights of norm one; ``inf`` for bags without a rival.
         support: ``(k, 2)``: bag and instance of every support constraint, by falling multiplier.
@@ -99,6 +102,7 @@ class Explanation:
     ('optimal', (40,), 2)
     """
 
+    data: AttentionData
     selected: IntArray
     solution: MarginSolution
     margins: FloatArray
@@ -136,6 +140,7 @@ class Explanation:
 
 
 def explanation(
+    data: AttentionData,
     selected: IntArray,
     certified: tuple[MarginSolution, Status],
     weights: Weights | None = None,
@@ -146,11 +151,17 @@ def explanation(
     solution, hard_status = certified
     margins = smallest_margins(solution.margins, solution.W, solution.geometry)
     support = solution.support_tokens()
-    return Explanation(selected, solution, margins, support, hard_status, weights, trajectory, lr)
+    return Explanation(
+        data, selected, solution, margins, support, hard_status, weights, trajectory, lr
+    )
 
 
 def explain_attention(
-    data: AttentionData, start: Weights, norm: Norm, limits: Limits, options: StageOptions
+    sequences: Callable[[], AttentionData],
+    start: Weights,
+    norm: Norm,
+    limits: Limits,
+    options: StageOptions,
 ) -> Explanation:
     """What attention selects when it is trained on alone, and the margin of that.
 
@@ -159,7 +170,8 @@ def explain_attention(
     3. Solve for the selected tokens, in the units of the data.
 
     Args:
-        data: sequences without repeated tokens.
+        sequences: makes the sequences without repeated tokens. It is called twice, so that memory
+            never holds them in both units during the training.
         start: attention and head, in the units of the data.
         norm: the geometry of descent and margin.
         limits: steps, tolerance and time.
@@ -168,21 +180,25 @@ def explain_attention(
     Raises:
         InputError: what :func:`check_explained` refuses.
     """
+    data = sequences()
     check_explained(data, norm, limits)
     # 1: both scales
-    tokens, z = root_mean_square(data.tokens[data.mask]), root_mean_square(data.queries)
+    tokens, z = units(data)
     scaled = AttentionData(
         given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
     )
+    del data
     # 2: selection
     weights, trajectory, lr = select_tokens(
         scaled, start.rescaled(1 / tokens, 1 / z), norm, limits, options
     )
+    del scaled
     weights = weights.rescaled(tokens, z)
     # 3: margin
+    data = sequences()
     selected = argmax_tokens(data, weights.W)
     certified = certify(data, selected, norm, limits, options.progress)
-    return explanation(selected, certified, weights, trajectory, lr)
+    return explanation(data, selected, certified, weights, trajectory, lr)
 
 
 def check_explained(data: AttentionData, norm: Norm, limits: Limits) -> None:

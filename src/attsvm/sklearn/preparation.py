@@ -30,6 +30,17 @@ def root_mean_square(rows: FloatArray) -> float:
     return float(Frobenius().value(rows[None])[0]) / len(rows) ** 0.5 or 1.0
 
 
+def units(data: AttentionData) -> tuple[float, float]:
+    """The root-mean-square norms of visible tokens and of queries; 1 where these are all zero."""
+    norm, count = Frobenius(), 64  # sequences at a time, because the norm copies what it reads
+    lengths = [
+        float(norm.value(data.tokens[start : start + count][data.mask[start : start + count]]))
+        for start in range(0, data.n, count)
+    ]
+    tokens = float(norm.value(np.array([lengths]))) / float(data.lengths.sum()) ** 0.5
+    return tokens or 1.0, root_mean_square(data.queries)
+
+
 def check_selectable(data: AttentionData) -> None:
     """Refuse data in which no token can be selected.
 

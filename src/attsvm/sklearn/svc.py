@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.norms import Norm
 from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
@@ -130,14 +130,18 @@ class AttentionSVC(BagClassifier):
         limits: Limits,
         options: StageOptions,
     ) -> Explanation:
-        data = padded(bags, places(X, bags), labels, queries).without_duplicates()
+        at = places(X, bags)
+
+        def sequences() -> AttentionData:
+            return padded(bags, at, labels, queries).without_duplicates()
+
         layer = cast(PooledLayer, self._layer())
         V, intercept = layer.V[0], layer.intercept
         if V.shape[1] > 1:  # the class against the mean of the others
             V, intercept = V - V.mean(axis=1, keepdims=True), intercept - intercept.mean()
         column = positive if V.shape[1] > 1 else 0
         start = Weights(layer.W[0], V[:, column], float(intercept[column]))
-        return explain_attention(data, start, norm, limits, options)
+        return explain_attention(sequences, start, norm, limits, options)
 
 
 class WitnessSVC(BagClassifier):
@@ -230,4 +234,4 @@ class WitnessSVC(BagClassifier):
         witness = at[bags.offsets[:-1] + reading.selected[:, column]]
         selected = np.where(labels > 0, witness, nulls)
         certified = certify(data, selected, norm, limits, options.progress)
-        return explanation(witness, certified)
+        return explanation(data, witness, certified)

@@ -37,9 +37,9 @@ def max_margin(
 ) -> MarginSolution:
     r"""The weights of least norm that meet every margin, with a proof.
 
-    .. math:: \min_W \|W\| \ \text{ subject to }\ \langle A_c, W\rangle\ge b_c
-       \qquad\text{or, with slack } C,\qquad
-       \min_W \tfrac12\|W\|^2 + C\sum_c (b_c-\langle A_c,W\rangle)_+ .
+    .. math:: &\min_W \|W\| \quad\text{subject to}\quad \langle A_c, W\rangle\ge b_c, \\
+       &\min_W \tfrac12\|W\|^2 + C\sum_c (b_c-\langle A_c,W\rangle)_+
+       \quad\text{with slack } C.
 
     Rows marked in ``margins.equality`` are met with equality; see
     :mod:`attsvm.solvers.equalities`. Many programmes are solved by :func:`max_margin_batch`,

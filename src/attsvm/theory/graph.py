@@ -105,9 +105,9 @@ def graph_svm(data: NextTokenData) -> GraphSVM:
     r"""Max-margin direction and finite part of next-token data whose labels are tokens of their
     sentences.
 
-    .. math:: W^{mm}=\arg\min\|W\|_F \ \text{ s.t. }\ (e_i-e_j)^\top We_q\ge1\ (i\Rightarrow j),\ \
-        =0\ (i\asymp j)\quad\text{in }
-       \mathcal G^{(q)}, \qquad W^{fin}=\arg\min_{W\in\mathcal S_{cyc}}\bar L(W),
+    .. math:: W^{mm}&=\arg\min\|W\|_F \ \text{ s.t. }\ (e_i-e_j)^\top We_q\ge1\ (i\Rightarrow j),\ \
+       =0\ (i\asymp j)\quad\text{in } \mathcal G^{(q)}, \\
+       W^{fin}&=\arg\min_{W\in\mathcal S_{cyc}}\bar L(W),
 
     where :math:`\bar L` keeps of every sentence the tokens in its label's component. The second
     problem has exactly one solution, because components are strongly connected (the condition of

@@ -289,9 +289,8 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
 def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
     r"""The margins of token-priority graphs, one graph :math:`\mathcal G^{(q)}` per query.
 
-    .. math:: (e_i-e_j)^\top W e_q \ge 1 \quad\text{for arcs } i\to j \text{ between components},
-        \qquad
-              (e_i-e_j)^\top W e_q = 0 \quad\text{inside a strongly connected component}.
+    .. math:: &(e_i-e_j)^\top W e_q \ge 1 \quad\text{for arcs } i\to j \text{ between components},
+       \\ &(e_i-e_j)^\top W e_q = 0 \quad\text{inside a strongly connected component}.
 
     A component of s tokens gives the s - 1 equalities between its smallest token and the others,
     and two components that are joined by several arcs give one inequality (the first arc's): the
