@@ -85,7 +85,7 @@ class Instance:
         name: its position, counted from 1.
         text: what it says; empty for images and vectors.
         uri: its picture; empty for texts and vectors.
-        part: what it adds to the bag's value, towards the predicted class.
+        contribution: what it adds to the bag's value, towards the predicted class.
         share: the size of that relative to the largest one of its bag.
         against: whether it speaks against the predicted class.
         value: the value of a bag with this instance alone.
@@ -95,7 +95,7 @@ class Instance:
     name: str
     text: str
     uri: str
-    part: float
+    contribution: float
     share: float
     against: bool
     value: float

@@ -106,7 +106,7 @@ def _verdict(of: Verdict) -> Rows:
         rows.append(("instances that pass", f"{count(of.passed)} of {count(of.counted)}"))
     if of.verdict == "undecided" and of.halves is not None:
         rows.append(("halves of the trials that hold", "{} of {}".format(*of.halves)))
-    rows += [(name, number(worst, 4)) for name, worst in of.parts.items()]
+    rows += [(name, number(worst, 4)) for name, worst in of.worst_values.items()]
     if of.null is not None and of.claim.null is not None:
         null = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"
         rows.append(("null", null))

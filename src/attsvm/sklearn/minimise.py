@@ -106,7 +106,7 @@ def _lbfgs(
         value, gradient = loss(flat.reshape(shape))
         return value + 0.5 * penalty * float(flat @ flat), gradient.ravel() + penalty * flat
 
-    found = minimize(
+    optimum = minimize(
         objective,
         start.ravel(),
         jac=True,
@@ -118,4 +118,4 @@ def _lbfgs(
             "gtol": precision * 1e-2,
         },
     )
-    return found.x.reshape(shape), int(found.nit)
+    return optimum.x.reshape(shape), int(optimum.nit)

@@ -32,8 +32,8 @@ from attsvm.sklearn.penalised import (
 from attsvm.sklearn.witness_starts import (
     WITNESSES,
     StartOptions,
-    start_from,
     thinned,
+    weights_at_witnesses,
     witness_starts,
 )
 
@@ -287,7 +287,10 @@ class _Fits:
         options, seed = self.options.witnesses, self.training.seed
         witnesses = witness_starts(self.problem, self.training, self.shares, options)
         self.thin = thinned(self.problem, witnesses.weights, seed, options)
-        starts = [self._begun_at_means(penalty, 1)[1:], start_from(witnesses, self.problem.queries)]
+        starts = [
+            self._begun_at_means(penalty, 1)[1:],
+            weights_at_witnesses(witnesses, self.problem.queries),
+        ]
         W, V = (np.concatenate(weights, axis=-1) for weights in zip(*starts, strict=True))
         return np.tile(self.shares, (1, W.shape[-1] // len(self.folds))), W, V
 

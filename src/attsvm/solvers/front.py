@@ -17,7 +17,7 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.margins import MarginBlocks, Margins, MarginsBatch, PairMargins
 from attsvm.margins.checks import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
-from attsvm.solvers import equalities, frobenius, polyhedral, rows
+from attsvm.solvers import equalities, frobenius, polyhedral, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
 from attsvm.solvers.outcomes import Request, Solver, out_of_range_solution, restore_scale
 from attsvm.solvers.scaling import OutOfRangeError, refuse_infinite, scaled
@@ -92,7 +92,7 @@ def max_margin(
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     if not isinstance(margins, PairMargins):
         margins = _check_margins(margins)
-    elif not rows.needs_working_sets(margins):
+    elif not working_sets.needs_working_sets(margins):
         margins = margins.restricted(np.arange(margins.m))
     tol = norm.tolerance if tol is None else tol
 
@@ -104,7 +104,7 @@ def max_margin(
     with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
             warm_start is None
-            and rows.needs_working_sets(margins)
+            and working_sets.needs_working_sets(margins)
             and (
                 isinstance(margins, PairMargins)
                 or (margins.equality is None and (margins.rhs > 0.0).all())
@@ -112,10 +112,10 @@ def max_margin(
         ):
             refuse_infinite(margins)
             source, request = (
-                rows.RowsInMemory(margins, norm),
+                working_sets.RowsInMemory(margins, norm),
                 Request(tol, slack, None, max_seconds),
             )
-            return rows.solve_on_working_sets(source, norm, request, solve_subset)
+            return working_sets.solve_on_working_sets(source, norm, request, solve_subset)
         return solve_all_rows(margins, norm, slack, tol, warm_start, max_seconds)
 
 
@@ -227,7 +227,7 @@ def max_margin_blocks(
             return solve_all_rows(subset, norm, None, tol, dual, seconds, rough=True)
 
     source = RowsInBlocks(blocks, norm, parse_memory(memory), executor)
-    return rows.solve_on_working_sets(source, norm, request, solve_roughly)
+    return working_sets.solve_on_working_sets(source, norm, request, solve_roughly)
 
 
 def _wrong_kind(function: str, programme: Any) -> InputError:
