@@ -144,7 +144,7 @@ def test_sentences_are_what_decides(fitted, tmp_path, capsys):
     [
         (["--device", "cuda:77"], "device cuda:77 with float32 is not here"),
         (["--device", "gpu"], "device is 'gpu', which names none"),
-        (["--dtype", "float8"], "argument --dtype: invalid choice"),
+        (["--dtype", "float8"], "--dtype is 'float8'; choose from float32"),
     ],
 )
 def test_a_device_is_refused_before_anything_is_read(options, sentence, capsys, tmp_path):
