@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from tiny_encoder import save_tiny_bert
 
 from attsvm.cli import main
@@ -139,9 +140,37 @@ def test_sentences_are_what_decides(fitted, tmp_path, capsys):
     assert re.search(r",(Calm|Alarm)!,", table)
 
 
+@pytest.mark.parametrize("device", ["cpu:0", "cpu:1"])
+def test_another_number_of_the_processor_gives_the_same_numbers(device, fitted, tmp_path):
+    home, command = fitted
+    out = tmp_path / "runs" / "there"  # states are kept beside the run, so they are computed anew
+    assert main([*command, *SHORT, "--device", device, "--out", str(out)]) in (0, 3)
+    there, here = (run / "predictions.csv" for run in (out, home / "runs" / "notes"))
+    assert there.read_bytes() == here.read_bytes()
+    assert (tmp_path / "runs" / ".encoded").exists()
+
+
+@pytest.mark.parametrize("method", ["to", "forward"])
+def test_memory_of_a_device_that_runs_out_is_one_sentence(
+    method, fitted, tmp_path, monkeypatch, capsys
+):
+    transformers = pytest.importorskip("transformers")
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.setattr(transformers.BertModel, method, fail)
+    capsys.readouterr()
+    assert main([*fitted[1], *SHORT, "--out", str(tmp_path / "runs" / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "bert does not fit into the memory of cpu; give option --dtype bfloat16," in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--device", "meta"], "device is 'meta', which names none; this machine has cpu"),
         (["--device", "cuda:77"], "device cuda:77 with float32 is not here"),
         (["--device", "gpu"], "device is 'gpu', which names none"),
         (["--dtype", "float8"], "--dtype is 'float8'; choose from float32"),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from attsvm.datasets.bags import as_bags
-from attsvm.sklearn.choosing import TrainingBags, calibration, left_out_folds
+from attsvm.sklearn import AttentionSVC, WitnessSVC
+from attsvm.sklearn.choosing import TrainingBags, calibration, left_out_folds, threshold
 from attsvm.sklearn.pooled import fit_pooled
 from attsvm.sklearn.witnessed import fit_witnesses
 
@@ -65,3 +66,54 @@ def test_the_loss_of_a_calibration_does_not_depend_on_the_scale_of_values():
     half = calibration(values[:100], labels[:100], False)
     # the targets differ: 101 of 102 for a hundred bags of a class, 51 of 52 for fifty
     assert weighted.slope == pytest.approx(half.slope, rel=0.05)
+
+
+def test_values_are_counted_from_where_the_classes_meet():
+    generator = np.random.default_rng(0)
+    labels = np.arange(100) % 2
+    noise = generator.normal(size=(100, 1))
+    crowded = np.where(labels[:, None] > 0, 2.0 + 2.0 * noise, -4.0 + 0.5 * noise)
+    cut = threshold(crowded, labels)
+    assert -3.5 < cut < -1.0
+    assert np.mean((crowded[:, 0] > cut) == labels) > np.mean((crowded[:, 0] > 0) == labels)
+    assert threshold(10.0 * crowded, labels) == pytest.approx(10.0 * cut, rel=1e-4)
+    twice = threshold(np.vstack([crowded, crowded]), np.tile(labels, 2))
+    assert threshold(crowded, labels, np.full(100, 2.0)) == pytest.approx(twice, rel=1e-4)
+
+
+def test_an_offset_that_tells_nothing_is_left_out():
+    generator = np.random.default_rng(0)
+    labels = np.arange(100) % 2
+    even = np.sort(generator.normal(size=50))
+    values = np.empty((100, 1))
+    values[labels > 0, 0], values[labels == 0, 0] = 1.0 + even, -1.0 - even
+    assert threshold(values, labels) == 0.0
+    assert threshold(np.hstack([values, values, values]), labels) == 0.0
+    few = np.where(np.arange(100) < 20, 1, 0)  # values without signal: not all bags are negative
+    assert threshold(generator.normal(size=(100, 1)), few) == 0.0
+
+
+@pytest.mark.parametrize("kind", [AttentionSVC, WitnessSVC])
+def test_bags_left_out_are_cut_where_they_are_as_likely_of_either_class(kind):
+    def rare(seed, n):
+        generator = np.random.default_rng(seed)
+        bags, labels = [], np.arange(n) % 2
+        for label in labels:
+            bags.append(generator.normal(size=(60, 100)))
+            if label:
+                bags[-1][: generator.integers(1, 5), 0] += 7.0
+        return np.array(bags), labels
+
+    bags, labels = rare(2, 40)
+    model = kind(penalty=1e-4).fit(bags, labels)
+    assert calibration(model.predictor_.left_out, labels, True).offset == pytest.approx(0, abs=1e-5)
+    fresh, truth = rare(102, 200)
+    values = model.decision_function(fresh)
+    # counted from zero, three positive bags of two hundred were missed
+    assert np.mean((values > 0) == truth) >= 0.995
+    np.testing.assert_allclose(
+        model.predict_proba(fresh)[:, 1], 1 / (1 + np.exp(-model.calibration_ * values))
+    )
+    if kind is WitnessSVC:
+        chances = [bag.sum() for bag in model.instance_probability(fresh)]
+        np.testing.assert_allclose(chances, 1 / (1 + np.exp(-values)), rtol=1e-5)

@@ -7,6 +7,9 @@ import dataclasses
 import functools
 import gc
 import json
+import os
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_encoder import save_tiny_bert
 
 from attsvm.cli import main
 from attsvm.transformers import Recording, audit, capture
@@ -129,6 +133,49 @@ def test_types_give_the_same_heads_to_their_precision(
     eps = torch.finfo(getattr(torch, dtype)).eps
     assert 0 < np.abs(top - top_in_type).max() < 16 * eps  # logits of a few nats, rounded
     assert (top > 0.2).any()
+
+
+def test_another_number_of_the_processor_is_the_processor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    tables = []
+    for device in ("cpu", "cpu:0", "cpu:1"):
+        command = ["probe", "demo", "--tokens", "20", "--statistics", "--json", "--quiet"]
+        assert main([*command, "--device", device, "--out", str(tmp_path / device)]) == 0
+        tables.append(json.loads(capsys.readouterr().out)["heads"])
+    assert tables[0] == tables[1] == tables[2]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_second_device_gives_the_numbers_of_the_processor(tmp_path: Path) -> None:
+    """Through ``probe``, ``fit --encoder``, ``capture``, the guard and the optimisers; tensors of
+    the two devices never meet, and none becomes an array unless it is copied to the processor.
+    """
+    if not hasattr(torch._C, "_acc"):
+        pytest.skip("this test needs torch 2.9, which takes devices written in Python")
+    save_tiny_bert(tmp_path / "tiny", ["calm", "alarm"], size=16)
+    saved(tmp_path / "bert", 300.0)
+    (tmp_path / "text.txt").write_text("w1 w2 w3 w4 w5 w6\nw7 w1 w2 w2 w8\n", "utf-8")
+    rows = [f"w{i % 7} {('calm', 'alarm')[i % 2]} w{i % 5},{i % 2}" for i in range(40)]
+    (tmp_path / "notes.csv").write_text("\n".join(["text,label", *rows, ""]), "utf-8")
+    script = Path(__file__).with_name("elsewhere.py")
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    differences = json.loads(ended.stdout)
+    # AdamW divides small gradients by their size, and with them their rounding
+    adaptive = {"warn gpt2", "clip gpt2", "warn torch", "clip torch", "optim for_model"}
+    for name, difference in differences.items():
+        rounding = 1e-2 if name in {*adaptive, "probe bfloat16"} else 1e-5
+        assert difference <= rounding, name
+    assert set(differences) >= {"fit", "probe float32", "probe bfloat16", *adaptive}
 
 
 def test_memory_of_a_device_that_runs_out_is_one_sentence(

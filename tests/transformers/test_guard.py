@@ -519,3 +519,28 @@ def test_weights_that_cannot_be_clipped_are_named() -> None:
         with pytest.raises(InputError, match="were not found among the trained matrices"):
             optimizer.step()
         assert all(math.isnan(each.norm) for each in guard.metrics())
+
+
+@pytest.mark.parametrize("action", ["warn", "clip"])
+def test_an_error_of_the_model_is_its_own_and_ends_the_measurement(action: str) -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.isnan().any():
+                raise ZeroDivisionError("of the model")
+            return self.layer(x)
+
+    model = Failing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    guard = LogitGuard(model, action=action, every=1, optimizer=optimizer)
+    # a hook that comes after those of the guard
+    model.register_forward_hook(lambda *_: None, always_call=True)
+    with pytest.raises(ZeroDivisionError, match="of the model"):
+        model(torch.full((1, 3, 8), torch.nan))
+    assert not model.layer._forward_hooks
+    model(torch.ones(1, 3, 8)).sum().backward()
+    optimizer.step()
+    assert [head.step for head in guard.metrics()] == [0, 0]

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.pretrained import DTYPES
+from attsvm.base.printable import escaped
+
+if TYPE_CHECKING:
+    import torch
 
 
 def check_device(device: str = "cpu", dtype: str = "float32") -> None:
@@ -52,4 +60,27 @@ def check_device(device: str = "cpu", dtype: str = "float32") -> None:
         raise UnavailableError(
             f"device {device} with {dtype} is not here ({reason}); this machine has"
             f" {', '.join(present)}"
+        ) from None
+
+
+@contextmanager
+def refused_without_room(model: str, device: str | torch.device, others: str) -> Iterator[None]:
+    """A block in which a model runs on a device: where its memory is too small, one sentence.
+
+    Args:
+        model: its name.
+        device: where it runs.
+        others: what helps beside a smaller type, in words.
+
+    Raises:
+        InputError: memory of the device ran out.
+    """
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise InputError(
+            f"{escaped(model)} does not fit into the memory of {device}; give option dtype"
+            f" bfloat16, {others}"
         ) from None

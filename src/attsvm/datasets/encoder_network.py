@@ -17,7 +17,7 @@ from attsvm.base.extras import imported
 from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.datasets.attention_data import IntArray
-from attsvm.datasets.devices import check_device
+from attsvm.datasets.devices import check_device, refused_without_room
 from attsvm.datasets.sentences import Span, occurrences, sentence_spans
 
 Instances = Literal["words", "sentences"]
@@ -128,10 +128,15 @@ class EncoderNetwork:
         if self._model is None:
             import torch
 
-            model = self._load("AutoModel").eval().to(self.device, getattr(torch, self.dtype))
+            with self._room():
+                model = self._load("AutoModel").eval().to(self.device, getattr(torch, self.dtype))
             is_encoder_decoder = getattr(self.config, "is_encoder_decoder", False)
             self._model = model.get_encoder() if is_encoder_decoder else model
         return self._model
+
+    def _room(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which the network runs."""
+        return refused_without_room(self.name, self.device, "or another option device")
 
     def sub_words(
         self,
@@ -206,7 +211,7 @@ class EncoderNetwork:
         chosen = np.concatenate([np.arange(*sub_words.cuts[[i, i + 1]]) for i in texts])
         ids = np.zeros(is_visible.shape, dtype=np.int64)
         ids[is_visible] = sub_words.ids[chosen]
-        with torch.inference_mode():
+        with torch.no_grad(), self._room():
             states = self._hidden_states(
                 torch.from_numpy(ids).to(self.device),
                 torch.from_numpy(is_visible.astype(np.int64)).to(self.device),

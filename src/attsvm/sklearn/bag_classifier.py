@@ -38,6 +38,7 @@ from attsvm.sklearn.choosing import (
     TrainingBags,
     calibration,
     margin_values,
+    threshold,
 )
 from attsvm.sklearn.deciding import deciding_sets
 from attsvm.sklearn.evidence import BagEvidence, joined_evidence, predicted, selected, weigh
@@ -165,10 +166,15 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             predictor = self._fitted_to(_without_weightless(training, used), penalty)
         values = np.full((training.bags.n, predictor.left_out.shape[1]), np.nan)
         values[used] = predictor.left_out
-        self.predictor_ = replace(predictor, left_out=values)
+        judged = np.flatnonzero(~np.isnan(values[:, 0]))
+        layer = predictor.layer
+        if not predictor.convex:  # whose certificate is for its intercept, too
+            cut = threshold(values[judged], training.labels[judged], training.weights[judged])
+            layer, values = layer.counted_from(cut), values - cut
+        self.predictor_ = replace(predictor, layer=layer, left_out=values)
         self.convex_steps_ = predictor.steps
         self.optimum_ = "global" if predictor.convex else "local"
-        line = self._describe(training, values, np.flatnonzero(~np.isnan(values[:, 0])))
+        line = self._describe(training, values, judged)
         _warn_of_chance(line, training.weights)
         return self
 
@@ -318,7 +324,8 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def predict_proba(self, X: Any, *, bag_ids: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
-        values (softmax of three classes or more); the slope is fitted to bags left out.
+        values (softmax of three classes or more). The slope is fitted to bags left out, and so
+        is what the values of two classes are counted from, where attention is not uniform.
         """
         return self.probabilities(self._read(X, bag_ids)[1].values)
 

@@ -7,6 +7,7 @@ everywhere, one of weight 0 is not there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,32 +72,61 @@ def calibration(
 
     two = values.shape[1] == 1
     counts = np.bincount(labels, weights, minlength=2)
+    bag_weights = np.ones(len(labels)) if weights is None else weights
+    bag_shares = bag_weights / bag_weights.sum()
     if two:
         targets = np.where(labels > 0, (counts[1] + 1) / (counts[1] + 2), 1 / (counts[0] + 2))
-        share = np.average(targets, weights=weights)
+        share = bag_shares @ targets
         shares = np.array([share, 1.0 - share])
     else:
         shares = counts[counts > 0] / counts.sum()
     span = (-7.0, 7.0)  # of the logarithm of the slope: probabilities are flat, or steps, beyond
 
+    def slope_within(logarithm: float) -> float:
+        return math.exp(min(max(logarithm, span[0]), span[1]))
+
     def loss(logarithm: float, offset: float) -> float:
-        scaled = np.exp(np.clip(logarithm, *span)) * values
+        scaled = slope_within(logarithm) * values
         if two:
             f = scaled[:, 0] + offset
             losses = np.logaddexp(0.0, f) - targets * f
         else:
             losses = cross_entropy(scaled, labels)[0]
-        return float(np.average(losses, weights=weights))
+        return float(bag_shares @ losses)
 
     if shift:
-        best = minimize(lambda line: loss(*line), np.zeros(2), method="Nelder-Mead")
+        precise = {"xatol": 1e-7, "fatol": 1e-12}
+        best = minimize(
+            lambda line: loss(*line), np.zeros(2), method="Nelder-Mead", options=precise
+        )
         logarithm, offset = best.x
     else:
         best = minimize_scalar(lambda slope: loss(slope, 0.0), bounds=span, method="bounded")
         logarithm, offset = best.x, 0.0
-    slope = float(np.exp(np.clip(logarithm, *span)))
+    slope = slope_within(logarithm)
     chance = -float(shares @ np.log(shares))
     return Calibration(slope, float(offset), float(best.fun), chance)
+
+
+def threshold(values: FloatArray, labels: IntArray, weights: FloatArray | None = None) -> float:
+    r"""What the values of two classes are counted from: where Platt's line is zero, if it pays.
+
+    A model fitted to a bag has found its witness, while that of a new positive bag may be missed:
+    values of negative bags left out crowd, those of positive ones spread down to zero and below.
+    The line pays where it raises twice the log-likelihood by more than one, which is what an offset
+    of no use does in the mean (Wilks 1938); and 0 is returned where it is not better than chance.
+
+    Args:
+        values: ``(n, C)``, of bags left out.
+        labels: ``(n,)``: 0 and 1, or 0 to C - 1.
+        weights: ``(n,)``: as how many bags each counts; one each when left out.
+    """
+    if values.shape[1] > 1:
+        return 0.0
+    bags = len(values) if weights is None else float(weights.sum())
+    slope, line = (calibration(values, labels, shift, weights) for shift in (False, True))
+    pays = 2.0 * bags * (min(slope.loss, line.chance) - line.loss) > 1.0
+    return -line.offset / line.slope if pays else 0.0
 
 
 @dataclass(frozen=True, eq=False)

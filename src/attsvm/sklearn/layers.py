@@ -4,7 +4,7 @@ alone, in the units of the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import softmax
@@ -65,6 +65,10 @@ class PooledLayer:
         if self.hard:  # of one head: the selected instance, whatever its value
             toward = np.where(attention.max(axis=1, keepdims=True) > 0, toward, -np.inf)
         return Reading(values, attention, contributions, _largest(toward, offsets))
+
+    def counted_from(self, threshold: float) -> PooledLayer:
+        """The layer whose values are those of this one less a threshold."""
+        return replace(self, intercept=self.intercept - threshold)
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """``(N, C)``: the value of a bag that holds this instance only."""
@@ -137,6 +141,10 @@ class WitnessLayer:
         found = -np.logaddexp(0.0, -columns).sum(axis=1, keepdims=True)
         missed = np.log(-np.expm1(np.minimum(found, -1e-300)))
         return np.asarray(found - missed - self.threshold)
+
+    def counted_from(self, threshold: float) -> WitnessLayer:
+        """See :class:`PooledLayer`."""
+        return replace(self, threshold=self.threshold + threshold)
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """See :class:`PooledLayer`."""

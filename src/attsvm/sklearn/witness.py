@@ -27,6 +27,9 @@ feasible for its dual, and by Fenchel and Young the gap between primal and dual 
 :math:`\|\nabla\|^2/2\lambda`. Where pooling is hard, selection (the largest score) and convex step
 alternate until the selection stands.
 
+Values of bags are at last counted from a threshold (:func:`attsvm.sklearn.choosing.threshold`),
+which is the logit of the null token then.
+
 Arrays of many candidates are columns: scores of ``C`` candidates with ``G`` columns each (heads of
 two classes, or classes) are ``(N, C * G)``, the ``G`` of a candidate next to each other.
 

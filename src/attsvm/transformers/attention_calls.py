@@ -91,14 +91,21 @@ class CallObserver:
     Args:
         model: the module.
         on_call: called before the attention is computed, without gradients.
+        inside_pass: ``with`` is entered and left by hooks of ``model``, inside a pass of it. torch
+            goes through the hooks of a module that fails, so the model gets none then.
 
     Attributes:
         unknown: modules with a softmax that looks like attention and is not followed.
         running: whether it is inside ``with``.
     """
 
-    def __init__(self, model: nn.Module, on_call: Callable[[AttentionCall], None]) -> None:
-        self._model, self._on_call = model, on_call
+    def __init__(
+        self,
+        model: nn.Module,
+        on_call: Callable[[AttentionCall], None],
+        inside_pass: bool = False,
+    ) -> None:
+        self._model, self._on_call, self._inside_pass = model, on_call, inside_pass
         self._modules: list[tuple[str, nn.Module]] = []  # those that are running
         self.tracer = ScoreTracer(self._report_traced, self._modules)
         self._mode = _InterceptingMode(self)
@@ -116,6 +123,9 @@ class CallObserver:
         self._numbers = set()
         # which module is running: calls themselves do not say who makes them
         for name, module in self._model.named_modules():
+            if self._inside_pass and module is self._model:
+                self._modules.append((name, module))
+                continue
             self._hooks.append(module.register_forward_pre_hook(self._enter_module(name)))
             self._hooks.append(module.register_forward_hook(self._leave_module, always_call=True))
         self._mode.__enter__()  # type: ignore[no-untyped-call]

@@ -166,7 +166,7 @@ class LogitGuard:
         self._warned: set[tuple[int, int]] = set()
         self._head_weights: dict[_AttentionShape, HeadWeights | None] = {}
         self._previous_weights: dict[_AttentionShape, tuple[Tensor, Tensor | None, Tensor]] = {}
-        self._observer = CallObserver(model, self._record_call)
+        self._observer = CallObserver(model, self._record_call, inside_pass=not by_hand)
         self._clip = LogitClip(model)
         self._shorten = shorten
         self._response = ClipResponse(model) if action == "clip" else None

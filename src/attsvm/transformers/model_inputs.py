@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,11 @@ from torch import nn
 from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.pretrained import told_of_model
 from attsvm.base.printable import escaped
+from attsvm.datasets.devices import refused_without_room
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "spiece*", "bpe.codes")
+
+_SMALLER = "option device_map auto, or fewer tokens of a text by option tokens"
 
 OTHER_NAMES = ("demo",)
 """Names that are no models of transformers, and may be meant."""
@@ -69,7 +71,7 @@ def load_model(
     load = transformers.AutoModel.from_pretrained
     model: nn.Module = load_or_refuse(lambda model: load(model, **options), name).eval()
     if device_map is None:
-        with refused_without_room(name, device):
+        with refused_without_room(name, device, _SMALLER):
             model.to(device)
     # one weight that is not finite makes every logit behind it so; what a device map leaves on the
     # disk is checked by its keys and queries
@@ -77,22 +79,6 @@ def load_model(
         if not value.is_meta and not torch.isfinite(value).all():
             raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")
     return model
-
-
-@contextlib.contextmanager
-def refused_without_room(name: str, device: str | torch.device) -> Iterator[None]:
-    """A block on a device: where its memory is too small, one sentence.
-
-    Raises:
-        InputError: memory of the device ran out.
-    """
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise InputError(
-            f"{escaped(name)} does not fit into the memory of {device}; give option dtype bfloat16,"
-            " option device_map auto, or fewer tokens of a text by option tokens"
-        ) from None
 
 
 def check_accelerate() -> None:
@@ -201,7 +187,7 @@ def run_model(model: nn.Module, name: str, batch: dict[str, Any]) -> None:
         start = ids.new_full((len(ids), 1), _decoder_start(config))
         arguments["decoder_input_ids"] = torch.cat([start, ids], dim=1)
     try:
-        with refused_without_room(name, device):
+        with refused_without_room(name, device, _SMALLER):
             model(**arguments)
     except InputError:
         raise
