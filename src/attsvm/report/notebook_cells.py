@@ -13,7 +13,7 @@ from attsvm.claims import Claim, Verdict
 from attsvm.report.printing import count, number, plain
 from attsvm.solvers import MarginSolution, SolutionBatch
 
-_SHOWN = 6
+_SHOWN = 6  # rows of a table in a notebook cell; the text says how many there are
 _WORDS = {
     "holds": "✓ holds",
     "fails": "✗ fails",
