@@ -255,7 +255,9 @@ def _content(
             if len(rows)
         ],
         "support": support_bags.support(explanation) if support_bags and explanation else [],
-        "certificate": _certificate(bags.estimator, explanation.solution if explanation else None),
+        "certificate": _certificate_numbers(
+            bags.estimator, explanation.solution if explanation else None
+        ),
         "standard": bags.estimator.assumption == "standard",
         "classes": [bags.class_name(label) for label in bags.estimator.classes_],
     }
@@ -483,7 +485,7 @@ def _pixels(images: Any, axes: int = 0) -> FloatArray:
     return pixels
 
 
-def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
+def _certificate_numbers(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
     """Status and errors of the convex steps and of the margin."""
     steps = estimator.convex_steps_
     return {

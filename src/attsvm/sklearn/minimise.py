@@ -64,14 +64,14 @@ def certified(loss: Loss, start: FloatArray, penalty: float) -> tuple[FloatArray
     for _ in range(_ROUNDS):
         weights, more = _lbfgs(loss, weights, penalty, 1000, precision)
         count += more
-        step = _certificate(loss, weights, penalty, count)
+        step = _certify(loss, weights, penalty, count)
         if step.status == "optimal":
             break
         precision /= 10.0
     return weights, step
 
 
-def _certificate(loss: Loss, weights: FloatArray, penalty: float, count: int) -> ConvexStep:
+def _certify(loss: Loss, weights: FloatArray, penalty: float, count: int) -> ConvexStep:
     value, gradient = loss(weights)
     size = float(np.linalg.norm(weights))
     objective = value + 0.5 * penalty * size**2
