@@ -44,10 +44,10 @@ def powers(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArra
     """Exponentials ``(N, ...)`` of logits less the largest of their bag, their sums ``(n, ...)``
     and these largest ones ``(n, ...)``.
     """
-    top = largest(logits, offsets)
+    top = _reduce_bags(np.maximum, logits, offsets)
     terms = logits - np.repeat(top, np.diff(offsets), axis=0)
     np.exp(terms, out=terms)
-    return terms, sums(terms, offsets), top
+    return terms, _reduce_bags(np.add, terms, offsets), top
 
 
 def log_sums(logits: FloatArray, offsets: IntArray) -> FloatArray:
