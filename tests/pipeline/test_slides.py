@@ -19,7 +19,7 @@ import pytest
 from attsvm.cli import main
 from attsvm.datasets import load
 from attsvm.pipeline.slides import split_patients
-from attsvm.report.slides_page import heatmap, slides_to_show
+from attsvm.report.slides_page import axis_ticks, heatmap, heatmap_axes, slides_to_show
 
 
 def write_slides(folder, n=24, seed=0):
@@ -120,7 +120,7 @@ def test_predict_gives_the_same_slides_the_same_numbers(run, tmp_path):
 
 def test_the_page_names_slides_and_is_drawn_again_alike(run):
     page = (run[0] / "report.html").read_text(encoding="utf-8")
-    assert page.count('alt="heatmap of s') == 6
+    assert page.count('alt="heatmap of s') == page.count('class="scale"') == 6
     assert "Patients were kept apart" in page
     assert "of 6 slides held out, of 3 patients" in page.replace("\n", " ")
     assert main(["report", str(run[0])]) == 0
@@ -224,6 +224,21 @@ def test_a_heatmap_has_a_cell_for_each_patch():
     assert corner[0] > 150 > corner[1]  # red
     assert np.ptp(side.astype(int)) < 15  # gray
     assert picture[-1, -1].tolist() == [255, 255, 255]  # no patch
+    axes = heatmap_axes(coordinates * 1.0, np.array([0.3, 0.0, 0.1]), 1.0)
+    assert axes.colour == "#" + "".join(f"{part:02x}" for part in corner[:3])
+    assert (axes.top, axes.ratio) == (0.3, 1.5)  # the smaller distance is that of both axes
+    assert [tick["label"] for tick in axes.x] == ["0", "200", "400", "600"]
+
+
+@pytest.mark.parametrize("low", [0.0, 12_000.0, -3.7])
+@pytest.mark.parametrize("span", [0.8, 1.0, 7.0, 512.0, 40_960.0])
+def test_ticks_of_a_heatmap_stand_at_their_coordinates(low, span):
+    ticks = axis_ticks(low, span)
+    assert 2 <= len(ticks) <= 5
+    values = [float(tick["label"].replace(",", "")) for tick in ticks]
+    places = [low + span * tick["place"] / 100.0 for tick in ticks]
+    np.testing.assert_allclose(values, places, atol=1e-4 * span)  # places have two decimals
+    assert all(0.0 <= tick["place"] <= 100.0 for tick in ticks)
 
 
 def test_slides_without_labels_are_read_for_a_model(run):

@@ -55,6 +55,25 @@ _TISSUE, _HOT, _EDGE = (0.87, 0.88, 0.91), (0.72, 0.07, 0.12), (0.05, 0.1, 0.35)
 
 
 @dataclass(frozen=True)
+class HeatmapAxes:
+    """What stands around a heatmap.
+
+    Attributes:
+        x, y: ticks of both axes, each with its ``label``, a coordinate, and its ``place``, percent
+            of the picture from the left or from the top.
+        ratio: width of the picture by its height.
+        top: the largest weight of a patch.
+        colour: of that patch, as ``#rrggbb``.
+    """
+
+    x: list[dict[str, Any]]
+    y: list[dict[str, Any]]
+    ratio: float
+    top: float
+    colour: str
+
+
+@dataclass(frozen=True)
 class SlideCard:
     """One slide on the page.
 
@@ -65,6 +84,7 @@ class SlideCard:
         reason: why the slide is on the page.
         probability: of the prediction.
         heatmap, thumbnail: pictures as data; empty where there are none.
+        axes: of the heatmap.
         patches: the weightiest, each with position, place and probability.
         deciding: how many patches have to go until the call changes; None where that is not known.
         total: patches of the slide.
@@ -78,6 +98,7 @@ class SlideCard:
     reason: str
     probability: float
     heatmap: str
+    axes: HeatmapAxes | None
     thumbnail: str
     patches: list[dict[str, Any]]
     deciding: int | None
@@ -142,6 +163,7 @@ def slide_card(
     del about["predicted_column"]
     return SlideCard(
         heatmap="" if coordinates is None else heatmap(coordinates, shades, deciding),
+        axes=None if coordinates is None else heatmap_axes(coordinates, weights, strength),
         thumbnail=thumbnail(pictures, about["name"]),
         patches=patches,
         deciding=None if deciding is None else len(deciding),
@@ -161,13 +183,11 @@ def heatmap(
         marked: patches with an edge.
         sizes: see :class:`SlideSizes`.
     """
-    step = patch_distance(coordinates, sizes.cells)
-    cells = np.rint((coordinates - coordinates.min(axis=0)) / step).astype(np.int64)
+    cells = _cells(coordinates, sizes)
     width, height = (cells.max(axis=0) + 1).tolist()
     values = np.full((height, width), -1.0)
     np.maximum.at(values, (cells[:, 1], cells[:, 0]), shades)
-    glow = np.clip(values, 0.0, 1.0)[..., None]
-    colours = np.array(_TISSUE) + glow * (np.array(_HOT) - np.array(_TISSUE))
+    colours = _colours(values)
     colours[values < 0] = 1.0
     size = max(1, sizes.pixels // max(width, height))
     pixels = colours.repeat(size, axis=0).repeat(size, axis=1)
@@ -177,6 +197,62 @@ def heatmap(
             block = pixels[y * size : (y + 1) * size, x * size : (x + 1) * size]
             block[edge] = block[:, edge] = _EDGE
     return data_uri(pixels, 0.0, 1.0)
+
+
+def heatmap_axes(
+    coordinates: FloatArray, weights: FloatArray, strength: float, sizes: SlideSizes = SIZES
+) -> HeatmapAxes:
+    """The axes of :func:`heatmap`, whose cells begin at the coordinates of their patches.
+
+    Args:
+        coordinates: ``(T, 2)``, y downwards.
+        weights: ``(T,)`` of the patches.
+        strength: shade of the largest weight.
+        sizes: see :class:`SlideSizes`.
+    """
+    step = patch_distance(coordinates, sizes.cells)
+    low, spans = coordinates.min(axis=0), step * (_cells(coordinates, sizes).max(axis=0) + 1.0)
+    x, y = (
+        axis_ticks(start, span, most=4 if span > 0.6 * spans.max() else 2)
+        for start, span in zip(low.tolist(), spans.tolist(), strict=True)
+    )
+    red, green, blue = (round(255 * float(part)) for part in _colours(np.array(strength)))
+    return HeatmapAxes(
+        x=x,
+        y=y,
+        ratio=float(spans[0] / spans[1]),
+        top=float(weights.max()),
+        colour=f"#{red:02x}{green:02x}{blue:02x}",
+    )
+
+
+def axis_ticks(low: float, span: float, most: int = 4) -> list[dict[str, Any]]:
+    """Round coordinates, ``most`` or half as many steps: ``label``, and ``place`` in percent of the
+    span from ``low``.
+    """
+    power = 10.0 ** np.floor(np.log10(span / most))
+    steps = power * np.array([1.0, 2.0, 2.5, 5.0, 10.0, 20.0])
+    step = steps[np.argmax(span <= most * steps)]
+    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor((low + span) / step + 1e-9))
+    return [
+        {
+            "label": f"{value:,.6f}".rstrip("0").rstrip("."),
+            "place": round(100.0 * (value - low) / span, 2),
+        }
+        for value in step * np.arange(first, last + 1)
+    ]
+
+
+def _cells(coordinates: FloatArray, sizes: SlideSizes) -> IntArray:
+    """``(T, 2)``: column and row of each patch in its heatmap."""
+    step = patch_distance(coordinates, sizes.cells)
+    return np.rint((coordinates - coordinates.min(axis=0)) / step).astype(np.int64)
+
+
+def _colours(shades: FloatArray) -> FloatArray:
+    """``(..., 3)``: from tissue to red."""
+    glow = np.clip(shades, 0.0, 1.0)[..., None]
+    return np.asarray(np.array(_TISSUE) + glow * (np.array(_HOT) - np.array(_TISSUE)))
 
 
 def patch_distance(coordinates: FloatArray, most_cells: int) -> float:
