@@ -60,5 +60,5 @@ def test_without_the_package_there_is_no_such_command(monkeypatch):
     """Where its metadata is not on the path."""
     without = [folder for folder in sys.path if not any(Path(folder).glob("attsvm*.dist-info"))]
     monkeypatch.setattr(sys, "path", without)
-    with pytest.raises(InputError, match="invalid choice: 'reproduce'"):
+    with pytest.raises(InputError, match="there is no command 'reproduce'"):
         parser("reproduce").parse_args(["reproduce"])

@@ -89,7 +89,7 @@ def test_files_of_arrays(tmp_path, suffix):
         ("joint:1", {}, "joint:1 has arguments, and joint takes none"),
         ("joint", {"patch": 2}, "option patch does not go with joint; it is for digits"),
         ("digits", {"text": "body"}, "option text does not go with digits; it is for text"),
-        ("catalogue.doc", {}, r"is of no known kind; give a file of kind \.npz, \.safetensors"),
+        ("catalogue.doc", {}, r"is not a format that attsvm reads; give a \.npz, \.safetensors"),
         ("a.npz", {}, r"a\.npz does not exist"),
         ("a.npz", {"label": "y"}, "option label does not go with a file of arrays"),
         ("a.csv", {}, r"a\.csv does not exist"),

@@ -72,7 +72,7 @@ def test_parquet(tmp_path, texts, monkeypatch):
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_folder_in_imdb_layout(tmp_path, nested):
     root = tmp_path / "train" if nested else tmp_path
-    with pytest.raises(InputError, match=r"neg holds no \.txt files; a folder of texts needs them"):
+    with pytest.raises(InputError, match=r"neg holds no \.txt files; put the texts in"):
         read_texts(tmp_path)
     for name, number in (("pos", "10_8"), ("pos", "2_9"), ("neg", "0_1"), ("neg", "11_2")):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -189,9 +189,9 @@ def classes(names):
         (
             "a.doc",
             "x",
-            r"a\.doc is of no known kind; texts come from \.csv, \.tsv, \.jsonl, \.parq",
+            r"a\.doc is not a format that attsvm reads; texts come in \.csv, \.tsv, \.jsonl",
         ),
-        ("a", "x", "a is of no known kind"),
+        ("a", "x", "a is not a format that attsvm reads"),
         ("a.jsonl", lines({"text": "a" * 300, "label": 1}), "line 1 is longer than 200 bytes"),
     ],
 )

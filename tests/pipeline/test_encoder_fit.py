@@ -173,7 +173,7 @@ def test_memory_of_a_device_that_runs_out_is_one_sentence(
         (["--device", "meta"], "device is 'meta', which names none; this machine has cpu"),
         (["--device", "cuda:77"], "device cuda:77 with float32 is not here"),
         (["--device", "gpu"], "device is 'gpu', which names none"),
-        (["--dtype", "float8"], "argument --dtype: invalid choice"),
+        (["--dtype", "float8"], "--dtype is 'float8'; choose from float32"),
     ],
 )
 def test_a_device_is_refused_before_anything_is_read(options, sentence, capsys, tmp_path):

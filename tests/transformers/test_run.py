@@ -68,8 +68,8 @@ def words_of(folder: Path) -> None:
     ("command", "told"),
     [
         ("demo --norm nonsense", "nonsense"),
-        ("demo --null mean", "invalid choice"),
-        ("demo --text text", "'demo' is a model with a text of its own"),
+        ("demo --null mean", "--null is 'mean'; choose from heads"),
+        ("demo --text text", "'demo' comes with its own text"),
         ("demo words", "'demo' is one model"),
         ("words --text void", "holds no text"),
         ("words --text latin", "is not UTF-8"),

@@ -38,7 +38,16 @@ _OPTION = re.compile(
 )
 _SPELLED = {"dim": "dimension", "model": "vectors"}
 """Options whose arguments have another name."""
-_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", flags=re.DOTALL)
+_CHOICE = re.compile(
+    r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", flags=re.DOTALL
+)
+_WORDING = (
+    # what argparse says, and what a user reads
+    (r"argument (\S+): expected (?:one|at least one) argument", r"\1 needs a value"),
+    (r"argument (\S+): not allowed with argument (\S+)", r"\1 and \2 exclude each other"),
+    (r"argument (\S+): ", r"\1: "),
+    (r"the following arguments are required: (.*)", r"missing: \1"),
+)
 
 
 def _spell_option(match: re.Match[str]) -> str:
@@ -54,9 +63,15 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        wrong = _CHOICE.search(message)
-        meant = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2]), cutoff=0.6) if wrong else ""
-        raise InputError(f"{message}{meant}; see {self.prog} --help")
+        if wrong := _CHOICE.fullmatch(message):
+            name, value, choices = wrong[1], wrong[2], re.findall(r"[\w-]+", wrong[3])
+            is_command = name == "COMMAND"
+            message = f"there is no command {value!r}" if is_command else f"{name} is {value!r}"
+            message += f"; choose from {', '.join(choices)}"
+            message += did_you_mean(value, choices, cutoff=0.6).rstrip("?")
+        for pattern, wording in _WORDING:
+            message = re.sub(f"^{pattern}", wording, message, flags=re.DOTALL)
+        raise InputError(f"{message}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Options and no unknown arguments: the parser of a command refuses them, not the one
@@ -65,7 +80,8 @@ class _Parser(argparse.ArgumentParser):
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             meant = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+            plural = "s" if len(unknown) > 1 else ""
+            self.error(f"unknown argument{plural} {' '.join(unknown)}{meant.rstrip('?')}")
         return options, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -55,66 +55,66 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "data",
         metavar="DATA",
         help=(
-            ".npz or .safetensors with X and y (optional Z, mask); .csv, .tsv, .jsonl or .parquet"
-            " with text and label columns (.gz and .xz too); a folder with pos/ and neg/; or a name"
-            " from `attsvm list`"
+            "a table of texts and labels (.csv, .tsv, .jsonl or .parquet, also .gz and .xz); arrays"
+            " X and y, optionally Z and mask (.npz or .safetensors); a folder of texts in pos/ and"
+            " neg/, or of slides; or a name from `attsvm list`"
         ),
     )
     group = parser.add_argument_group("text data")
-    group.add_argument("--text", metavar="COLUMN", help="column that holds the text")
-    group.add_argument("--label", metavar="COLUMN", help="column that holds the label")
+    group.add_argument("--text", metavar="COLUMN", help="column with the text")
+    group.add_argument("--label", metavar="COLUMN", help="column with the label")
     group.add_argument(
-        "--id", metavar="COLUMN", help="column that identifies a row in predictions.csv"
+        "--id", metavar="COLUMN", help="column that names the rows in predictions.csv"
     )
     group.add_argument(
         "--test",
         metavar="FILE",
-        help="more texts of the same form, which are held out instead of a part of DATA",
+        help="held-out texts in the same format, instead of a part of DATA",
     )
     group.add_argument(
         "--positive",
         metavar="LABEL",
         help=(
-            "label of the positive class (default: of two the one that sorts last); of more, the"
-            " class that the theory tells from the others (default: the largest)"
+            "label of the positive class (default: the last of two in sorted order); with three or"
+            " more, the class compared with all others in the theory part (default: the largest)"
         ),
     )
     group.add_argument(
         "--delimiter",
         metavar="CHAR",
-        help="between the fields of a .csv file (default: the one that its header has)",
+        help="character between the fields of a .csv file (default: taken from its header)",
     )
     group.add_argument(
         "--encoding",
         metavar="NAME",
-        help="of the characters of a file (default: UTF-8, or UTF-16 where it begins so)",
+        help="character encoding of a file (default: UTF-8, or UTF-16 if it has that mark)",
     )
     group.add_argument(
         "--skip-empty",
         action="store_true",
         default=None,
-        help="leave out rows without a text or a label instead of refusing the file",
+        help="skip rows without a text or a label instead of refusing the file",
     )
     group.add_argument(
         "--encoder",
         metavar="MODEL",
         help=(
-            "folder or hub name of a Hugging Face encoder: each word is its hidden state in the"
-            " text, which makes the difference for real texts (extra hub)"
+            "folder or hub name of a Hugging Face encoder, which reads each word in its context;"
+            " recommended for natural texts (needs attsvm[hub])"
         ),
     )
     group.add_argument(
         "--layer",
         type=count,
         metavar="N",
-        help="layer of the encoder; by default the best of three on a validation part",
+        help="layer of the encoder (default: the best of three on validation data)",
     )
     group.add_argument(
         "--instances",
         choices=("words", "sentences"),
         help=(
-            "what --encoder makes of a text: words (default), or sentences, each the mean of its"
-            " words (extra sentences)"
+            "what --encoder splits a text into: words (default), or sentences, each the mean of its"
+            " words (needs attsvm[sentences])"
         ),
     )
     add_device(group)
@@ -122,60 +122,64 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--vectors",
         dest="model",
         metavar="MODEL",
-        help="folder or hub name of a Hugging Face model whose input embeddings are the vectors",
+        help="folder or hub name of a Hugging Face model; use its input embeddings as word vectors",
     )
     group.add_argument(
         "--dimension",
         dest="dim",
         type=positive_int,
         metavar="D",
-        help="features of a word: 64 learned ones, at most 96 of --encoder, 128 of --vectors",
+        help="features per word (default: 64 learned; up to 96 of --encoder, 128 of --vectors)",
     )
     group.add_argument(
         "--max-tokens",
         type=positive_int,
         metavar="T",
         help=(
-            "words or sentences kept of each text: all that --encoder reads by default, and without"
-            " it 128 distinct words"
+            "words or sentences to keep per text (default: all that --encoder reads; without it"
+            " 128 distinct words)"
         ),
     )
 
-    slides = parser.add_argument_group("slides, a folder with one file of patches for each")
+    slides = parser.add_argument_group("slides (a folder with one file of patches per slide)")
     slides.add_argument(
-        "--labels", metavar="FILE", help="table with a row for each slide (default: labels.csv)"
+        "--labels", metavar="FILE", help="table with one row per slide (default: labels.csv)"
     )
     slides.add_argument(
         "--group",
         metavar="COLUMN",
-        help="column of the patient, whose slides are never on both sides of a split",
+        help="column with the patient; a patient's slides are never split between fit and test",
     )
     slides.add_argument(
-        "--features", metavar="NAME", help="array of features in the files (default: features)"
+        "--features",
+        metavar="NAME",
+        help="feature array in the files (default: features)",
     )
     slides.add_argument(
-        "--coords", metavar="NAME", help="array of coordinates in the files (default: coords)"
+        "--coords",
+        metavar="NAME",
+        help="coordinate array in the files (default: coords)",
     )
 
 
 def add_new_rows(parser: argparse.ArgumentParser) -> None:
     """Columns and encoding of new rows, where they differ from those of a fit."""
-    group = parser.add_argument_group("text data, where it differs from that of the fit")
+    group = parser.add_argument_group("text data, if it differs from the fit")
     for name in ("text", "label", "id"):
-        group.add_argument(
-            f"--{name}", metavar="COLUMN", help=f"column that holds the {_HELD[name]}"
-        )
-    group.add_argument("--delimiter", metavar="CHAR", help="between the fields of a .csv file")
-    group.add_argument("--encoding", metavar="NAME", help="of the characters of a file")
+        group.add_argument(f"--{name}", metavar="COLUMN", help=f"column with the {_HELD[name]}")
     group.add_argument(
-        "--skip-empty", action="store_true", default=None, help="leave out rows without a text"
+        "--delimiter", metavar="CHAR", help="character between the fields of a .csv file"
+    )
+    group.add_argument("--encoding", metavar="NAME", help="character encoding of a file")
+    group.add_argument(
+        "--skip-empty", action="store_true", default=None, help="skip rows without a text"
     )
     group.add_argument(
-        "--labels", metavar="FILE", help="table with labels of new slides, where there is one"
+        "--labels", metavar="FILE", help="table with labels of the new slides, if known"
     )
 
 
-_HELD = {"text": "text", "label": "label, where there is one", "id": "identifier of a row"}
+_HELD = {"text": "text", "label": "label, if known", "id": "name of the row"}
 
 
 def new_rows_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -202,29 +206,29 @@ def add_device(parser: Any, dtype: str = "float32") -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help="where the pretrained model runs: cpu, cuda, cuda:1, mps (default cpu)",
+        help="device of the pretrained model: cpu, cuda, cuda:1, mps (default cpu)",
     )
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help=f"floating-point type in which it runs (default {dtype})",
+        help=f"floating-point type of the pretrained model (default {dtype})",
     )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """``--json``, ``--quiet`` and ``--verbose``."""
     amount = parser.add_mutually_exclusive_group()
-    amount.add_argument("--quiet", action="store_true", help="no progress bar")
+    amount.add_argument("--quiet", action="store_true", help="show no progress")
     amount.add_argument(
         "-v",
         "--verbose",
         action="store_true",
-        help="what is read, trained and solved, as lines of the log `attsvm` on standard error",
+        help="log what is read, trained and solved to standard error",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the results as JSON on standard output, and nothing else there",
+        help="print the results as JSON, and nothing else, to standard output",
     )
 
 
@@ -236,8 +240,8 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help=(
-            "also save the figures in this format, for a paper: pdf, or pgf where LaTeX is"
-            " installed (may be repeated; svg and png are always there)"
+            "also save the figures in this format, for a paper: pdf, or pgf (needs LaTeX); may be"
+            " repeated; svg and png are always saved"
         ),
     )
 

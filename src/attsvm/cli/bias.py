@@ -18,10 +18,10 @@ def add_parser(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "bias",
-        help="which margin an optimiser maximises: the share of the best one, norm by norm",
+        help="which margin does an optimiser maximise? Its share of the largest, norm by norm",
         description=(
-            "Train one attention layer from many seeds, and say how much of the largest margin its"
-            " weights reach in every norm."
+            "Train an attention layer from many seeds and report, for every norm, the share of the"
+            " largest margin that its weights reach."
         ),
     )
     parser.add_argument(
@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
         metavar="NAME",
         required=True,
         help=(
-            "gd, ngd, momentum, sign, muon, adam, adam-eps0, adamw, lion, mirror:P, or the import"
-            " path package.module:Class of another (of this folder too)"
+            "gd, ngd, momentum, sign, muon, adam, adam-eps0, adamw, lion, mirror:P, or an import"
+            " path package.module:Class, also from the current folder"
         ),
     )
     parser.add_argument("--lr", type=positive_float, default=0.01, help="step size (default 0.01)")
@@ -48,31 +48,37 @@ def add_parser(commands: Any) -> None:
         type=float,
         default=0.0,
         metavar="A",
-        help="steps fall like (t + 1)^-A, such as 0.5 (default 0: constant)",
+        help="step sizes fall like (t + 1)^-A, such as A = 0.5 (default 0: constant)",
     )
     parser.add_argument(
-        "--seeds", type=positive_int, default=20, metavar="N", help="runs (default 20)"
+        "--seeds", type=positive_int, default=20, metavar="N", help="number of runs (default 20)"
     )
     parser.add_argument(
-        "--first-seed", type=int, default=0, metavar="S", help="the first seed (default 0)"
+        "--first-seed", type=int, default=0, metavar="S", help="first seed (default 0)"
     )
     parser.add_argument(
-        "--steps", type=positive_int, default=20_000, metavar="N", help="steps (default 20000)"
+        "--steps",
+        type=positive_int,
+        default=20_000,
+        metavar="N",
+        help="number of steps (default 20000)",
     )
     parser.add_argument(
         "--norm",
         action="append",
         metavar="NORM",
-        help="measure in this norm; may be repeated (default fro, l1, linf, spec, nuc and two ℓp)",
+        help="norm to measure in; may be repeated (default fro, l1, linf, spec, nuc and two ℓp)",
     )
     parser.add_argument(
         "--train",
         choices=("W", "KQ", "head"),
         default="W",
-        help="what is trained: W, the factors K and Q, or W beside the head (default W)",
+        help="what to train: W, the factors K and Q, or W and the head (default W)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/bias-NAME")
-    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="run folder (default runs/bias-NAME)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace another run in DIR")
     add_output(parser)
     parser.set_defaults(run=run)
 

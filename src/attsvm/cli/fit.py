@@ -32,36 +32,36 @@ if TYPE_CHECKING:
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
-    "seed": (seed, "decides the split and every random draw"),
-    "test_size": (share, "share of the sequences held out for evaluation"),
+    "seed": (seed, "seed of the split and of every random draw"),
+    "test_size": (share, "share of the sequences to hold out"),
     "selection_steps": (
         positive_int,
-        "steps of the selection stage, W alone; by default 100 to 8000, at most 10 s of a core",
+        "steps of the selection stage, which trains W alone (default: 100 to 8000, within 10 s)",
     ),
     "lr": (
         step_length,
         (
-            "length of a step of the selection stage, in the norm; by default 16, less for spec, l1"
-            " and linf"
+            "step length of the selection stage, in the norm (default: 16; less for spec, l1 and"
+            " linf)"
         ),
     ),
-    "records": (positive_int, "log-spaced records of each stage"),
+    "records": (positive_int, "log-spaced records per stage"),
     "tol": (
         positive_float,
         (
-            "relative duality gap asked of the max-margin solution; by default 1e-9, for nuc and"
-            " spec 1e-6"
+            "largest relative duality gap of the max-margin solution (default: 1e-9; 1e-6 for nuc"
+            " and spec)"
         ),
     ),
     "slack": (
         penalty,
-        "penalty C of the soft margin, used when the hard margin is infeasible",
+        "penalty C of the soft margin, if the hard margin is infeasible",
     ),
     "solve_seconds": (
         positive_float,
-        "time after which the solver hands over what it has, uncertified",
+        "seconds after which the solver stops without a certificate",
     ),
-    "saturation": (share, "softmax probability from which a token counts as selected"),
+    "saturation": (share, "attention from which a token counts as selected"),
 }
 
 
@@ -69,11 +69,11 @@ def add_parser(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "fit",
-        help="train an attention layer on data, solve its max-margin programme, compare, report",
+        help="fit attention to labelled data: which word, patch or instance decides?",
         description=(
-            "Fit a softmax-attention classifier, evaluate it on held-out data, see which token each"
-            " sequence selects, solve the max-margin programme of that selection with a"
-            " certificate, compare directions, and write a report."
+            "Fit a softmax-attention classifier, test it on held-out data, and write a report: how"
+            " often the selected token alone is right, which tokens decide, and how close the"
+            " trained weights are to the certified max-margin solution of that selection."
         ),
     )
     add_data(parser)
@@ -84,8 +84,8 @@ def add_parser(commands: Any) -> None:
         choices=("collective", "standard"),
         default=defaults.assumption,
         help=(
-            "what makes a sequence positive: all its tokens have a say (collective, the default),"
-            " or one token is a witness and negative sequences hold none (standard)"
+            "what makes a sequence positive: all its tokens together (collective, the default), or"
+            " one token, a witness, which negative sequences lack (standard)"
         ),
     )
     for name, (kind, text) in _NUMBERS.items():
@@ -102,14 +102,14 @@ def add_parser(commands: Any) -> None:
         "--norm",
         default=defaults.norm,
         help=(
-            "geometry of the selection stage and of the max-margin programme (see `attsvm list`;"
+            "norm of the selection stage and of its max-margin programme (see `attsvm list`;"
             " default fro)"
         ),
     )
     group.add_argument(
         "--class-weight",
         choices=("balanced",),
-        help="weigh every class alike, however many sequences it has",
+        help="give every class the same weight, whatever its size",
     )
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
@@ -117,23 +117,21 @@ def add_parser(commands: Any) -> None:
         "--images",
         type=Path,
         metavar="FOLDER",
-        help="pictures of slides, named like them, which the page shows beside heatmaps",
+        help="pictures of the slides, with the same names, to show beside the heatmaps",
     )
     output.add_argument(
         "--predictions-format",
         choices=("csv", "parquet"),
         default=defaults.predictions_format,
-        help="of the answers for each row, predictions.csv in the run folder (default csv)",
+        help="format of the predictions file in the run folder (default csv)",
     )
-    output.add_argument(
-        "--overwrite", action="store_true", help="delete the files of another run in DIR"
-    )
+    output.add_argument("--overwrite", action="store_true", help="replace another run in DIR")
     output.add_argument(
         "--checkpoint-seconds",
         type=positive_float,
         default=5.0,
         metavar="S",
-        help="time between two writes of unfinished work (default 5)",
+        help="seconds between checkpoints (default 5)",
     )
     add_output(parser)
     parser.set_defaults(run=run)

@@ -12,7 +12,7 @@ from attsvm.cli.output import show, show_json
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser("list", help="named data sets, norms and experiments")
+    parser = commands.add_parser("list", help="list named data sets, norms and experiments")
     add_output(parser)
     parser.set_defaults(run=run)
 

@@ -17,28 +17,27 @@ def add_parser(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "predict",
-        help="answer new rows with the model of a run",
+        help="predict new rows with the model of a run",
         description=(
-            "Predict new rows with the model that attsvm fit left in a run folder, and write"
-            " for each its prediction, the probability of it, the word, patch or instance that"
-            " decides, and the rival of that. Rows are read and encoded as those of the fit; they"
-            " need no labels."
+            "Predict new rows with the model in a run folder of attsvm fit. For each row, write the"
+            " prediction and its probability, the word, patch or instance that decides, and its"
+            " rival. Rows are read and encoded as for the fit; they need no labels."
         ),
     )
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="folder that attsvm fit wrote")
-    parser.add_argument("data", metavar="DATA", help="new rows, of the kind of the fit")
+    parser.add_argument("data", metavar="DATA", help="new rows, in the format of the fit")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
         required=True,
-        help="the answers, .csv or .parquet by its name",
+        help="where to write the predictions: a .csv or .parquet file",
     )
     parser.add_argument(
         "--patches",
         type=Path,
         metavar="FILE",
-        help="of slides: every patch with its place and its probability, .csv or .parquet",
+        help="for slides: also write position and probability of every patch (.csv or .parquet)",
     )
     add_new_rows(parser)
     parser.set_defaults(run=run)

@@ -16,21 +16,21 @@ _NUMBERS = {
         positive_int,
         64,
         "N",
-        "read the first N texts; the page says how many were not read",
+        "number of texts to read; the page says how many were left out",
     ),
-    "tokens": (positive_int, 256, "N", "read the first N tokens of a text"),
-    "threshold": (share, 0.5, "P", "top mass from which a query is sure of its selection"),
-    "queries": (positive_int, 80, "N", "sure queries per head that join its programme"),
+    "tokens": (positive_int, 256, "N", "number of tokens to read of each text"),
+    "threshold": (share, 0.5, "P", "a query is sure of a token with at least this attention"),
+    "queries": (positive_int, 80, "N", "sure queries per head in its max-margin programme"),
     "draws": (
         positive_int,
         3,
         "N",
         (
-            "draws of each null and of texts; more make intervals narrower, and each is one more"
-            " programme per null and head"
+            "random draws of each null and of the texts; more give narrower intervals, at one"
+            " programme per null and head each"
         ),
     ),
-    "seed": (seed, 0, "S", "of draws"),
+    "seed": (seed, 0, "S", "seed of the draws"),
 }
 
 
@@ -40,9 +40,9 @@ def add_parser(commands: Any) -> None:
         "probe",
         help="which token each head of a trained transformer selects, by what margin",
         description=(
-            "Run a trained transformer on texts and look at every head: what it selects, how"
-            " firmly, which tokens decide it, and how near its weights are to the max-margin"
-            " solution of its own selections, beside nulls."
+            "Run a trained transformer on texts and report for every head what it selects, how"
+            " firmly, which tokens decide, and whether its weights are nearer to the max-margin"
+            " solution of its selections than those of nulls."
         ),
     )
     parser.add_argument(
@@ -50,33 +50,37 @@ def add_parser(commands: Any) -> None:
         metavar="MODEL",
         nargs="+",
         help=(
-            "a folder or hub name of a Hugging Face model; several, or a folder of checkpoint-N"
-            " folders, for curves over a training; 'demo' for a small language model that comes"
-            " with attsvm and a story of its own"
+            "folder or hub name of a Hugging Face model; several, or a folder of checkpoint-N"
+            " folders, for curves over training; or 'demo', a small language model with a story"
+            " that come with attsvm"
         ),
     )
-    parser.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 file, a text per line")
+    parser.add_argument(
+        "--text", type=Path, metavar="FILE", help="UTF-8 file with one text per line"
+    )
     parser.add_argument(
         "--images",
         type=Path,
         metavar="FOLDER",
-        help="a folder of pictures, for models of images; their tokens are patches",
+        help="folder of pictures, for vision models; tokens are patches",
     )
     add_device(parser, "that of the saved weights")
     parser.add_argument(
         "--device-map",
         choices=("auto", "balanced", "balanced_low_0", "sequential"),
-        help="spread a large model over several devices, by accelerate",
+        help="spread a large model over several devices (needs accelerate)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/probe-NAME")
-    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="run folder (default runs/probe-NAME)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace another run in DIR")
     parser.add_argument(
         "--norm",
         action="append",
         metavar="NORM",
         help=(
-            "compare in this norm; may be repeated (default fro, about a second a head; nuc is"
-            " where trained heads differ most from their nulls, and takes about ten)"
+            "norm of the max-margin solutions; may be repeated (default fro, about a second per"
+            " head; nuc separates heads best from nulls and takes about ten)"
         ),
     )
     parser.add_argument(
@@ -84,13 +88,13 @@ def add_parser(commands: Any) -> None:
         action="append",
         choices=("heads", "random", "rotated", "permuted", "reflected"),
         metavar="NULL",
-        help="heads, random, rotated, permuted or reflected; may be repeated (default heads and"
-        " permuted)",
+        help="null: heads, random, rotated, permuted or reflected; may be repeated (default heads"
+        " and permuted)",
     )
     parser.add_argument(
         "--statistics",
         action="store_true",
-        help="no max-margin solutions, statistics alone: seconds for all heads",
+        help="only statistics, without max-margin solutions: seconds for all heads",
     )
     for name, (parse, default, letter, text) in _NUMBERS.items():
         parser.add_argument(

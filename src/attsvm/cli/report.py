@@ -1,4 +1,4 @@
-"""``attsvm report``: draw the figures and the page of a finished run again."""
+"""``attsvm report``: redraw the figures and the page of a finished run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from attsvm.cli.output import show, show_json
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser(
-        "report", help="draw the figures and the page of a finished run again"
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of a finished run")
+    parser = commands.add_parser("report", help="redraw the figures and the page of a finished run")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of a finished run")
     add_format(parser)
     add_output(parser)
     parser.set_defaults(run=run)

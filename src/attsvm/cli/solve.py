@@ -16,10 +16,10 @@ def add_parser(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "solve",
-        help="solve the max-margin programme of a token selection, with its certificate",
+        help="solve the max-margin programme of a token selection, and certify the solution",
         description=(
             "Minimise ||W|| subject to (x_selected - x_t)' W z >= 1 for every sequence and every"
-            " other token t, in any norm."
+            " other token t, in any norm, and certify the solution."
         ),
     )
     add_data(parser)
@@ -50,21 +50,21 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--tol",
         type=positive_float,
-        help="relative duality gap asked for (default 1e-9; 1e-6 for nuc and spec)",
+        help="largest relative duality gap (default 1e-9; 1e-6 for nuc and spec)",
     )
     parser.add_argument(
         "--memory",
         metavar="SIZE",
         help=(
-            "for a folder of .npy files (X.npy, or X-0.npy, X-1.npy and so on), which is read in"
-            " parts: solve within so much memory, such as 500MB (default 2GiB)"
+            "memory limit for a folder of .npy files (X.npy, or X-0.npy, X-1.npy and so on), which"
+            " is read in parts; such as 500MB (default 2GiB)"
         ),
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write W, dual and margins to this .npz or .safetensors",
+        help="write W, dual and margins to this .npz or .safetensors file",
     )
     add_output(parser)
     parser.set_defaults(run=run)

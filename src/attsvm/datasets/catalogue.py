@@ -122,12 +122,13 @@ def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TABLE_SUFFIXES))
         raise InputError(
-            f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
+            f"{path} is not a format that attsvm reads; give a {kinds} file, or a folder with pos"
+            " and neg"
         )
     meant = did_you_mean(name, [*names(), *PUBLISHED]) or file_meant(path)
     raise InputError(
         f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
-        f" ({', '.join(PUBLISHED)} for the toys){meant}"
+        f", and {', '.join(PUBLISHED)} for the papers' toys{meant}"
     )
 
 

@@ -363,7 +363,7 @@ def class_positions(
         )
     if positive is not None and positive not in distinct:
         raise InputError(
-            f"positive is {positive}, {path} has the labels {_and(distinct)}"
+            f"positive is {positive}, but {path} has the labels {_and(distinct)}"
             f"{did_you_mean(positive, distinct)}"
         )
     names = sorted(distinct, key=lambda name: name == positive)  # stable
@@ -400,8 +400,8 @@ def _read_folder(
         )
         if not files:
             raise InputError(
-                f"{root / name} holds no .txt files; a folder of texts needs them in {root / 'neg'}"
-                f" and {root / 'pos'}"
+                f"{root / name} holds no .txt files; put the texts in {root / 'neg'} and"
+                f" {root / 'pos'}, or give a file"
             )
         for file in files:
             with opened(file) as content_file:

@@ -195,10 +195,12 @@ class RowReader:
 
     def read(self, starts: IntArray, stops: IntArray) -> NDArray[Any]:
         """The rows of these ranges, one range after the other."""
+        if (starts[1:] == stops[:-1]).all():  # neighbours are one range
+            starts, stops = starts[:1], stops[-1:]
+            if self._is_ready:
+                rows: NDArray[Any] = self.rows[int(starts[0]) : int(stops[0])]
+                return rows
         lengths = stops - starts
-        if (starts[1:] == stops[:-1]).all() and self._is_ready:
-            rows: NDArray[Any] = self.rows[int(starts[0]) : int(stops[-1])]
-            return rows
         rows = self._space(int(lengths.sum()))
         filled = 0
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):

@@ -107,8 +107,8 @@ def read_rows(
         return _parquet_records(path, limits)
     if suffix not in TABLE_SUFFIXES or suffix == ".parquet":
         raise InputError(
-            f"{path} is of no known kind; texts come from {', '.join(TABLE_SUFFIXES)} files"
-            " (.parquet aside also as .gz or .xz)"
+            f"{path} is not a format that attsvm reads; texts come in"
+            f" {', '.join(TABLE_SUFFIXES)} files (.parquet aside also as .gz or .xz)"
         )
     if delimiter is not None and len(delimiter) != 1:
         raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")

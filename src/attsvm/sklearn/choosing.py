@@ -7,6 +7,7 @@ everywhere, one of weight 0 is not there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,22 +72,27 @@ def calibration(
 
     two = values.shape[1] == 1
     counts = np.bincount(labels, weights, minlength=2)
+    bag_weights = np.ones(len(labels)) if weights is None else weights
+    bag_shares = bag_weights / bag_weights.sum()
     if two:
         targets = np.where(labels > 0, (counts[1] + 1) / (counts[1] + 2), 1 / (counts[0] + 2))
-        share = np.average(targets, weights=weights)
+        share = bag_shares @ targets
         shares = np.array([share, 1.0 - share])
     else:
         shares = counts[counts > 0] / counts.sum()
     span = (-7.0, 7.0)  # of the logarithm of the slope: probabilities are flat, or steps, beyond
 
+    def slope_within(logarithm: float) -> float:
+        return math.exp(min(max(logarithm, span[0]), span[1]))
+
     def loss(logarithm: float, offset: float) -> float:
-        scaled = np.exp(np.clip(logarithm, *span)) * values
+        scaled = slope_within(logarithm) * values
         if two:
             f = scaled[:, 0] + offset
             losses = np.logaddexp(0.0, f) - targets * f
         else:
             losses = cross_entropy(scaled, labels)[0]
-        return float(np.average(losses, weights=weights))
+        return float(bag_shares @ losses)
 
     if shift:
         precise = {"xatol": 1e-7, "fatol": 1e-12}
@@ -97,7 +103,7 @@ def calibration(
     else:
         best = minimize_scalar(lambda slope: loss(slope, 0.0), bounds=span, method="bounded")
         logarithm, offset = best.x, 0.0
-    slope = float(np.exp(np.clip(logarithm, *span)))
+    slope = slope_within(logarithm)
     chance = -float(shares @ np.log(shares))
     return Calibration(slope, float(offset), float(best.fun), chance)
 

@@ -39,62 +39,63 @@ def descend_columns(
 
     Every problem has its own model and its own length of step; one that is done leaves the pass.
 
-    1. The direction is that of the two-loop recursion over the last steps.
-    2. A problem whose model promises no further fall is done.
+    1. Those that have moved get the direction of the two-loop recursion over the last steps.
+    2. A problem whose model promises no further fall, or that refused a step too often, is done.
     3. Steps are taken together; each problem takes its own only where its value falls enough
-       (Armijo), else its next step is where a parabola has its least.
+       (Armijo).
+    4. Where it does not, the next step is where a parabola has its least.
     """
-    points = start.copy()
-    size, count = points.shape
-    running = np.arange(count)
+    size, count = start.shape
+    ends, least = start.copy(), np.empty(count)
+    running, points = np.arange(count), start.copy()
     values, gradients = loss(points, running)
     history = _History(options.memory, size, count)
     directions, lengths = np.zeros((size, count)), np.ones(count)
-    needs_direction, refusals = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
+    moved, refusals = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
     evaluations = 1
-    while len(running) and evaluations < options.iterations:
-        # 1. new directions of those that have moved
-        fresh = running[needs_direction[running]]
-        if len(fresh):
-            step = history.newton_step(gradients[:, fresh], fresh)
-            directions[:, fresh] = -step
-            norms = np.linalg.norm(gradients[:, fresh], axis=0)
+    while True:
+        stays = refusals <= 12  # steps of 1e-4 to 1e-12
+        if moved.any():
+            # 1. new directions of those that have moved
+            step = history.newton_step(gradients)
+            np.copyto(directions, -step, where=moved)
+            norms = np.sqrt(np.einsum("dc,dc->c", gradients, gradients))
             first = np.minimum(1.0, 1.0 / np.maximum(norms, 1e-300))
-            lengths[fresh] = np.where(history.has_pairs[fresh], 1.0, first)
-            # 2. the promised fall
-            promised = 0.5 * np.einsum("dc,dc->c", gradients[:, fresh], step)
-            is_done = history.has_pairs[fresh] & (
-                promised <= options.tolerance * np.abs(values[fresh])
+            lengths = np.where(moved, np.where(history.has_pairs, 1.0, first), lengths)
+            # 2. those whose model promises no further fall
+            promised = 0.5 * np.einsum("dc,dc->c", gradients, step)
+            is_flat = history.has_pairs & (promised <= options.tolerance * np.abs(values))
+            stays &= ~(moved & (is_flat | (norms == 0)))
+        if not stays.all():
+            ends[:, running[~stays]], least[running[~stays]] = points[:, ~stays], values[~stays]
+            points, gradients, directions = (
+                matrix[:, stays] for matrix in (points, gradients, directions)
             )
-            refusals[fresh] = 0
-            running = np.setdiff1d(running, fresh[is_done | (norms == 0)])
-            if not len(running):
-                break
+            values, lengths = values[stays], lengths[stays]
+            running, refusals = running[stays], refusals[stays]
+            history.keep(stays)
+        if not len(running) or evaluations >= options.iterations:
+            break
         # 3. one step of all, taken where it pays
-        trial = points[:, running] + lengths[running] * directions[:, running]
+        trial = points + lengths * directions
         trial_values, trial_gradients = loss(trial, running)
         evaluations += 1
-        slope = np.einsum("dc,dc->c", gradients[:, running], directions[:, running])
-        bound = values[running] + 1e-4 * lengths[running] * slope
-        takes = trial_values <= bound + options.noise * np.abs(values[running])
-        moved, stayed = running[takes], running[~takes]
-        history.add(
-            trial[:, takes] - points[:, moved],
-            trial_gradients[:, takes] - gradients[:, moved],
-            moved,
-        )
-        points[:, moved], gradients[:, moved] = trial[:, takes], trial_gradients[:, takes]
-        values[moved] = trial_values[takes]
-        needs_direction[:] = False
-        needs_direction[moved] = True
-        t, down = lengths[stayed], slope[~takes]
-        rise = trial_values[~takes] - values[stayed] - down * t
+        slope = np.einsum("dc,dc->c", gradients, directions)
+        bound = values + 1e-4 * lengths * slope
+        moved = trial_values <= bound + options.noise * np.abs(values)
+        history.add(trial - points, trial_gradients - gradients, moved)
+        np.copyto(points, trial, where=moved)
+        np.copyto(gradients, trial_gradients, where=moved)
+        # 4. shorter steps elsewhere
+        rise = trial_values - values - slope * lengths
         with np.errstate(divide="ignore", invalid="ignore"):
-            parabola = -down * t * t / (2.0 * rise)
-        lengths[stayed] = np.clip(np.nan_to_num(parabola), 0.1 * t, 0.5 * t)
-        refusals[stayed] += 1
-        running = np.setdiff1d(running, stayed[refusals[stayed] > 12])  # steps of 1e-4 to 1e-12
-    return points, values, evaluations
+            parabola = -slope * lengths * lengths / (2.0 * rise)
+        shorter = np.minimum(np.fmax(parabola, 0.1 * lengths), 0.5 * lengths)
+        lengths = np.where(moved, lengths, shorter)
+        values = np.where(moved, trial_values, values)
+        refusals = np.where(moved, 0, refusals + 1)
+    ends[:, running], least[running] = points, values
+    return ends, least, evaluations
 
 
 class _History:
@@ -106,37 +107,48 @@ class _History:
         self.inverse = np.zeros((memory, count))  # of the inner product of both; 0: no pair
         self.scale = np.ones(count)
         self.has_pairs: BoolArray = np.zeros(count, dtype=np.bool_)
-        self.newest = -1
+        self.newest, self.filled = -1, 0
 
-    def add(self, steps: FloatArray, changes: FloatArray, columns: IntArray) -> None:
-        """Keep a pair of each of these problems, unless it has no positive curvature."""
-        memory = len(self.steps)
-        self.newest = (self.newest + 1) % memory
+    def add(self, steps: FloatArray, changes: FloatArray, moved: BoolArray) -> None:
+        """Keep a pair of each problem that has moved, unless it has no positive curvature."""
+        # a step that was not taken may have led to infinity
+        steps, changes = np.where(moved, steps, 0.0), np.where(moved, changes, 0.0)
         curvature = np.einsum("dc,dc->c", steps, changes)
         squares = np.einsum("dc,dc->c", changes, changes)
         sizes = np.sqrt(squares * np.einsum("dc,dc->c", steps, steps))
         usable = curvature > 1e-10 * sizes
-        self.inverse[self.newest] = 0.0
-        self.steps[self.newest][:, columns] = steps
-        self.changes[self.newest][:, columns] = changes
-        self.inverse[self.newest, columns[usable]] = 1.0 / curvature[usable]
-        self.scale[columns[usable]] = curvature[usable] / squares[usable]
-        self.has_pairs[columns[usable]] = True
-
-    def newton_step(self, gradients: FloatArray, columns: IntArray) -> FloatArray:
-        """The two-loop recursion: the inverse of the quadratic model times ``(D, c)`` gradients."""
+        if not usable.any():
+            return
         memory = len(self.steps)
-        at = slice(None) if len(columns) == len(self.scale) else columns  # a view of all
-        inverse = self.inverse[:, at]
+        self.newest, self.filled = (self.newest + 1) % memory, min(self.filled + 1, memory)
+        self.steps[self.newest], self.changes[self.newest] = steps, changes
+        self.inverse[self.newest] = 0.0
+        np.divide(1.0, curvature, out=self.inverse[self.newest], where=usable)
+        np.divide(curvature, squares, out=self.scale, where=usable)
+        self.has_pairs |= usable
+
+    def keep(self, stays: BoolArray) -> None:
+        """Forget the problems that do not stay, in the memory that there is."""
+        columns = np.flatnonzero(stays)
+        count = len(columns)
+        for pairs in (self.steps, self.changes):
+            for pair in pairs:
+                pair[:, :count] = pair.take(columns, axis=1)
+        self.steps, self.changes = self.steps[:, :, :count], self.changes[:, :, :count]
+        self.inverse, self.scale = self.inverse[:, stays], self.scale[stays]
+        self.has_pairs = self.has_pairs[stays]
+
+    def newton_step(self, gradients: FloatArray) -> FloatArray:
+        """The two-loop recursion: the inverse of the quadratic model times ``(D, c)`` gradients."""
+        slots = [(self.newest - k) % len(self.steps) for k in range(self.filled)]
+        newest_first = [k for k in slots if self.inverse[k].any()]
         step = gradients.copy()
-        order = [(self.newest - k) % memory for k in range(memory)]
-        order = [k for k in order if inverse[k].any()]
         factors = {}
-        for k in order:
-            factors[k] = inverse[k] * np.einsum("dc,dc->c", self.steps[k][:, at], step)
-            step -= factors[k] * self.changes[k][:, at]
-        step *= self.scale[at]
-        for k in reversed(order):
-            along = np.einsum("dc,dc->c", self.changes[k][:, at], step)
-            step += (factors[k] - inverse[k] * along) * self.steps[k][:, at]
+        for k in newest_first:
+            factors[k] = self.inverse[k] * np.einsum("dc,dc->c", self.steps[k], step)
+            step -= factors[k] * self.changes[k]
+        step *= self.scale
+        for k in reversed(newest_first):
+            along = np.einsum("dc,dc->c", self.changes[k], step)
+            step += (factors[k] - self.inverse[k] * along) * self.steps[k]
         return step

@@ -162,11 +162,17 @@ class _Fits:
         U, S, back = np.linalg.svd(problem.means(), full_matrices=False)
         spans = 1e-12 * S[0] < S  # means have no part beyond, and neither has a penalised head
         self.means, self.back = U[:, spans] * S[spans], back[spans].T
+        self.mean_heads: dict[float, FloatArray] = {}  # (k, K, folds) by penalty
         self.weights: tuple[FloatArray, FloatArray] = (np.empty(0), np.empty(0))
 
     def means_left_out(self, penalties: FloatArray) -> list[FloatArray]:
         """For each penalty ``(n, K)`` values of bags left out of mean pooling."""
-        return self._left_out(np.tensordot(self.means, self._mean_heads(penalties), 1))
+        wide = np.repeat(penalties, len(self.folds))
+        shares = np.tile(self.shares, (1, len(penalties)))
+        heads = mean_heads(self.problem, self.means, shares, wide)
+        by_penalty = np.split(heads, len(penalties), axis=-1)
+        self.mean_heads = dict(zip(penalties.tolist(), by_penalty, strict=True))
+        return self._left_out(np.tensordot(self.means, heads, 1))
 
     def attention_left_out(self, penalties: FloatArray) -> list[list[FloatArray]]:
         """For each ratio and each penalty ``(n, K)`` values of bags left out."""
@@ -224,12 +230,6 @@ class _Fits:
         least = int(np.argmin(reached))
         return W[..., least], V[..., least]
 
-    def _mean_heads(self, penalties: FloatArray) -> FloatArray:
-        """``(k, K, penalties * folds)`` in the coordinates of the means."""
-        wide = np.repeat(penalties, len(self.folds))
-        shares = np.tile(self.shares, (1, len(penalties)))
-        return mean_heads(self.problem, self.means, shares, wide)
-
     def _first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights of each fold, from which all its candidates descend.
 
@@ -276,7 +276,7 @@ class _Fits:
         factors[:, 0] = 1.0
         shares = (factors[:, :, None] * self.shares[:, None]).reshape(len(factors), -1)
         shares /= shares.sum(axis=0)
-        head = np.tensordot(self.back, self._mean_heads(np.array([penalty])), 1)
+        head = np.tensordot(self.back, self.mean_heads[penalty], 1)
         start = attention_start(np.tile(head, several), self.shape, self.training.seed)
         return shares, *start
 

@@ -225,7 +225,7 @@ def _read_texts_of(request: ProbeRequest, models: Collection[str]) -> ProbeTexts
             raise InputError("'demo' is a small model; leave option device_map out")
         if request.text is not None or request.images is not None:
             raise InputError(
-                "'demo' is a model with a text of its own; leave text out, or name another model"
+                "'demo' comes with its own text; leave text out, or name another model"
             )
         return ProbeTexts()
     for name in models:

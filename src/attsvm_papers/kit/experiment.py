@@ -171,9 +171,7 @@ class Experiment:
                 " leave them out"
             )
         if text is not None and not hasattr(chosen, "text"):
-            raise InputError(
-                f"{self.id} reads no text, so a text does not apply to it; leave it out"
-            )
+            raise InputError(f"{self.id} reads no text; leave the text out")
         first = 0 if tuning and hasattr(chosen, "first_seed") else None
         requested = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
         changes = {name: value for name, value in requested.items() if value is not None}
@@ -264,8 +262,8 @@ def read_values(
     for name, text in texts.items():
         if name not in parameters:
             raise InputError(
-                f"{experiment} has no parameter {name!r}{did_you_mean(name, parameters)}; it has"
-                f" {', '.join(parameters)}"
+                f"{experiment} has no parameter {name!r}{did_you_mean(name, parameters)}; its"
+                f" parameters are {', '.join(parameters)}"
             )
         value = _read_value(text, parameters[name])
         if value is None:

@@ -35,17 +35,17 @@ def add_parser(commands: Any) -> None:
     """Register the command."""
     parser = commands.add_parser(
         "reproduce",
-        help="compute figures and claims of the papers, with verdicts",
+        help="compute the figures of the papers and test their claims",
         description=(
-            "Compute experiments of the papers and hold every claim against its measurement. What"
-            " is already in the folder is not computed again."
+            "Compute experiments of the papers and test every claim. Finished work in the folder"
+            " is not computed again."
         ),
     )
     parser.add_argument(
         "ids",
         nargs="*",
         metavar="ID",
-        help="experiments such as tfsvm-3 (`attsvm list` names them), or a figure's .py file",
+        help="experiments, such as tfsvm-3 (see `attsvm list`), or the .py file of your own",
     )
     parser.add_argument("--all", action="store_true", help="every experiment")
     parser.add_argument(
@@ -58,15 +58,15 @@ def add_parser(commands: Any) -> None:
     scale.add_argument(
         "--quick",
         action="store_true",
-        help="the smallest scale of each experiment, seconds (short for --scale smoke)",
+        help="the smallest scale of each experiment, in seconds (same as --scale smoke)",
     )
     scale.add_argument(
         "--scale",
         choices=("smoke", "small", "medium", "paper"),
         help=(
-            "smoke: seconds; small: minutes on two cores; medium: hours on them; paper: the"
-            " published sizes, which need a GPU for trained networks"
-            " (default: paper where a CPU does, else small)"
+            "smoke: seconds; small: minutes on two cores; medium: hours on two cores; paper: the"
+            " published sizes, with a GPU for trained networks (default: paper if a CPU can do it,"
+            " else small)"
         ),
     )
     parser.add_argument(
@@ -80,12 +80,12 @@ def add_parser(commands: Any) -> None:
         type=positive_int,
         metavar="N",
         default=0,
-        help="add N to every seed: the same claims on other trials",
+        help="add N to every seed, to test the same claims on other trials",
     )
     parser.add_argument(
         "--tuning-seeds",
         action="store_true",
-        help="the seeds on which thresholds are set, from 0 on, instead of those that judge",
+        help="use the seeds on which thresholds were chosen, from 0 on, not the test seeds",
     )
     parser.add_argument(
         "--sizes",
@@ -93,15 +93,15 @@ def add_parser(commands: Any) -> None:
         nargs="+",
         metavar="B",
         help=(
-            "numbers of blocks of the trained networks: 3 4 6 with --scale paper is the whole"
-            " published table"
+            "numbers of blocks of the trained networks; the full published table is --scale paper"
+            " --sizes 3 4 6"
         ),
     )
     parser.add_argument(
         "--text",
         type=Path,
         metavar="FILE",
-        help="a text for the experiments that read one, such as ntp-8, instead of their own",
+        help="text for the experiments that read one, such as ntp-8 (default: their own)",
     )
     parser.add_argument(
         "--set",
@@ -111,23 +111,21 @@ def add_parser(commands: Any) -> None:
         action="extend",
         default=[],
         metavar="NAME=VALUE",
-        help="other values of an experiment's parameters, such as d=12 n=8",
+        help="override parameters of the experiments, such as d=12 n=8",
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="end with exit code 1 when a claim fails"
-    )
+    parser.add_argument("--strict", action="store_true", help="exit with code 1 if a claim fails")
     parser.add_argument(
         "--jobs",
         type=positive_int,
         metavar="J",
-        help="processes (default: one per core)",
+        help="number of processes (default: one per core)",
     )
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
         help=(
-            "scheduler whose workers compute, such as login1:8786; the folder must be one that all"
-            " machines see (default: processes of this machine)"
+            "Dask scheduler whose workers compute, such as login1:8786; all machines must see the"
+            " folder of --out (default: processes on this machine)"
         ),
     )
     parser.add_argument(
@@ -135,7 +133,7 @@ def add_parser(commands: Any) -> None:
         type=Path,
         metavar="DIR",
         default=Path("runs/reproduce"),
-        help="folder (default runs/reproduce)",
+        help="run folder (default runs/reproduce)",
     )
     add_format(parser)
     add_output(parser)

@@ -252,7 +252,7 @@ def test_the_first_files_of_somebody_else_are_named(tmp_path, names, words):
 
 def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "run").write_text("")
-    with pytest.raises(InputError, match="is a file, and a run needs a folder"):
+    with pytest.raises(InputError, match="is a file, but a run needs a folder"):
         RunFolder(tmp_path / "run", REQUEST).__enter__()
     with pytest.raises(InputError, match="cannot be written to"):
         RunFolder(tmp_path / "run" / "inside", REQUEST).__enter__()

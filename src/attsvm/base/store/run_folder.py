@@ -118,9 +118,11 @@ class RunFolder:
         touched.
         """
         if self.path.is_symlink() and not self.path.exists():
-            raise InputError(f"{self.path} is a link to nowhere, and a run needs a folder")
+            raise InputError(
+                f"{self.path} is a link to nowhere, but a run needs a folder; choose another"
+            )
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file, and a run needs a folder; choose another")
+            raise InputError(f"{self.path} is a file, but a run needs a folder; choose another")
         present = _Ledger.read(self.path)
         if present is None:
             foreign = sorted(
