@@ -84,7 +84,8 @@ SKIPS = (
     Skip("syntok is not installed", lambda: not find_spec("syntok")),
     Skip("longdouble is no wider", lambda: not WIDE),
     Skip(
-        "no /dev/full|no fork|/proc|guards pages|Linux|UTF-8 names|ends processes|peak of resident|not that of GNU",
+        "no /dev/full|no fork|/proc|guards pages|Linux|UTF-8 names|ends processes|peak of resident"
+        "|not that of GNU",
         lambda: not LINUX,
     ),
 )
