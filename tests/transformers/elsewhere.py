@@ -76,6 +76,15 @@ def trained(model: torch.nn.Module, ids: torch.Tensor, device: str, action: Any)
     return [number for head in guard.metrics() for number in (head.largest, head.norm)]
 
 
+def moved(model: torch.nn.Module, ids: torch.Tensor, device: str) -> list[float]:
+    """What a guard measures before and after its model has moved."""
+    model = copy.deepcopy(model).train()
+    guard = LogitGuard(model, every=1)
+    for place in ("cpu", device):
+        model.to(place)(ids.to(place))
+    return [number for head in guard.metrics() for number in (head.largest, head.turned)]
+
+
 def recorded(model: torch.nn.Module, ids: torch.Tensor, device: str) -> list[torch.Tensor]:
     model, ids = copy.deepcopy(model).eval().to(device), ids.to(device)
     with torch.no_grad(), capture(model) as recording:
@@ -132,6 +141,7 @@ def differences(folder: Path) -> dict[str, float]:
                 tasks[f"{action} {name}"] = lambda device, model=model, action=action: trained(
                     model, ids, device, action
                 )
+    tasks["moved"] = lambda device: moved(models()["gpt2"], ids, device)
     for name, make in OPTIMISERS.items():
         tasks[f"optim {name}"] = lambda device, make=make: stepped(make, device)
     result = {}

@@ -198,3 +198,37 @@ def test_an_error_inside_the_block_leaves_the_model_as_it_was() -> None:
         1 / 0  # noqa: B018
     assert model.config._attn_implementation == "eager"
     assert hooks == sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"layers": 1}, "layers is 1; give a list"),
+        ({"layers": ["first"]}, r"layers is \['first'\]; give a list"),
+        ({"heads": [0.5]}, r"heads is \[0\.5\]; give a list"),
+        ({"most_queries": 1.5}, r"most_queries is 1\.5; keep at least one"),
+        ({"folder": "/nowhere/at/all"}, "/nowhere/at/all takes no temporary file"),
+    ],
+)
+def test_options_that_are_no_numbers_or_folders(options: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words), capture(family("gpt2"), **options):
+        pass
+
+
+def test_a_text_that_is_all_padding_is_named() -> None:
+    texts = batch("bert")
+    texts["attention_mask"][1] = 0
+    with pytest.raises(InputError, match="text 1 holds no token that the mask leaves visible"):
+        recorded(family("bert"), texts)
+
+
+def test_a_compiled_model_is_recorded_without_its_compiled_code() -> None:
+    model = family("gpt2")
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        compiled(**batch("gpt2"))
+    recording = recorded(compiled, batch("gpt2"))
+    expected = recorded(model, "gpt2")
+    for number, layer in expected.layers.items():
+        for text, same in zip(layer.texts, recording.layers[number].texts, strict=True):
+            assert torch.equal(text.queries, same.queries)

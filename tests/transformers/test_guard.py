@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 import re
 import warnings
 from collections.abc import Callable
@@ -345,7 +346,8 @@ def test_logits_that_are_not_numbers_are_reported_and_not_clipped() -> None:
     optimizer = sgd(net)
     LogitGuard(net, tau=1e-3, every=1, action="clip", optimizer=optimizer)
     net(X)
-    optimizer.step()
+    with pytest.warns(LogitWarning, match="head 0 .* weights or inputs hold NaN or infinity"):
+        optimizer.step()
     assert torch.equal(net.attention.k_proj.weight[:4], before[:4])
     assert net.attention.k_proj.weight[4:].isfinite().all()
 
@@ -448,6 +450,83 @@ def test_a_copy_of_the_model_trains_without_the_guard_of_the_first() -> None:
     assert guard.summary() == {}
     net(X)
     assert len(guard.metrics()) == 4
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        hooks = [*twin._forward_pre_hooks.values(), *twin._forward_hooks.values()]
+        assert len(pickle.dumps(hooks)) < 300, "hooks of a copy hold nothing"
+        twin(X)
+    assert guard.steps == 1
+
+
+def test_two_guards_do_not_clip_the_same_weights() -> None:
+    net = Net()
+    optimizer = sgd(net)
+    guard = LogitGuard(net, action="clip", optimizer=optimizer)
+    LogitGuard(net, optimizer=optimizer).remove()
+    with pytest.raises(InputError, match="another guard clips already"):
+        LogitGuard(net, action="clip", optimizer=optimizer)
+    guard.remove()
+    LogitGuard(net, action="clip", optimizer=optimizer)
+
+
+def test_a_tau_of_numpy_is_a_number() -> None:
+    assert LogitGuard(Net(), tau=np.float32(3)).tau == 3.0
+
+
+@pytest.mark.parametrize("shape", [(0, 7, 16), (3, 0, 16)])
+def test_a_pass_without_tokens_counts_as_a_step_and_has_nothing_to_measure(shape: tuple) -> None:
+    net = Net()
+    optimizer = sgd(net)
+    guard = LogitGuard(net, every=1, optimizer=optimizer)
+    net(torch.ones(shape)).sum().backward()
+    optimizer.step()
+    assert guard.steps == 1
+    assert guard.metrics() == []
+    step(net, optimizer, X)
+    assert len(guard.metrics()) == 4
+    assert all(math.isfinite(head.largest) for head in guard.metrics())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (None, "no state of a guard"),
+        ({"steps": "many"}, "no state of a guard"),
+        ({"heads": [[1, 2]]}, "no state of a guard"),
+        ({"shrunk": {"nothing.weight": [1.0]}}, r"nothing\.weight, which .* is no parameter"),
+        ({"shrunk": {"attention.q_proj.weight": [0.5]}}, r"1 factors .* has shape \(16, 16\)"),
+    ],
+)
+def test_a_state_of_something_else_is_refused_and_changes_nothing(
+    change: dict | None, words: str
+) -> None:
+    net = Net()
+    guard = LogitGuard(net, every=1)
+    net(X)
+    before = guard.state_dict()
+    with pytest.raises(InputError, match=words):
+        guard.load_state_dict({} if change is None else {**before, "steps": 9, **change})
+    assert guard.state_dict() == before
+
+
+@pytest.mark.filterwarnings("ignore::attsvm.transformers.guard.UnreadWeightsWarning")
+def test_weights_under_adapters_are_not_taken_for_the_adapters() -> None:
+    """Of ``W + B A`` with ``W`` frozen, neither ``B`` nor ``A`` has the norm or the direction."""
+
+    class Adapted(nn.Module):
+        def __init__(self, base: nn.Linear) -> None:
+            super().__init__()
+            self.base_layer = base.requires_grad_(False)
+            self.lora_A, self.lora_B = nn.Linear(16, 2), nn.Linear(2, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base_layer(x) + self.lora_B(self.lora_A(x))
+
+    net = Net()
+    net.attention.q_proj = Adapted(net.attention.q_proj)
+    net.attention.k_proj = Adapted(net.attention.k_proj)
+    guard = LogitGuard(net, every=1)
+    net(X)
+    assert {head.state for head in guard.metrics()} == {"unread"}
 
 
 def test_a_pass_that_fails_leaves_the_guard_as_it_was() -> None:
@@ -471,7 +550,7 @@ class Normalised(Net):
     ("settings", "words"),
     [
         ({"action": "clip"}, "pass optimizer="),
-        *(({"tau": tau}, f"tau is {tau}") for tau in (-1, 0, math.inf, "100")),
+        *(({"tau": tau}, f"tau is {tau!r};") for tau in (-1, 0, math.inf, "100", True)),
         *(({"every": n}, f"every is {n}; give a number of steps") for n in (0, 2.5, True)),
         ({"horizon": 0}, "horizon is 0; give a number of steps"),
         ({"action": "stop"}, "use 'warn', 'clip' or a function"),

@@ -74,6 +74,20 @@ def test_trainer_clips_logs_accumulates_and_goes_on_from_a_checkpoint(tmp_path: 
     assert logged[0]["step"] == 1, "a second training begins like the first"
 
 
+def test_a_training_after_one_that_failed_has_one_guard(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    one = trainer(tmp_path)
+    callback = guard_trainer(one, tau=1e-3, action="clip")
+    one.train_dataset[0]["input_ids"] = torch.full((5,), 10_000)
+    with pytest.raises(IndexError):
+        one.train()
+    first = callback.guard
+    one.train_dataset[0]["input_ids"] = torch.arange(5)
+    one.train()
+    assert first.steps < 6 == callback.guard.steps
+    assert not one.model._forward_hooks
+
+
 def module(lightning: Any) -> Any:
     class Module(lightning.LightningModule):
         """Its ``forward`` is never called."""
@@ -129,7 +143,22 @@ def test_lightning(tmp_path: Path) -> None:
         more.fit(other, data, data, ckpt_path=path)
     assert again.guard.steps == 8
     assert len(other.logged) == 1
+    assert_ends_with_a_training_that_fails(lightning, settings)
     assert measured_steps(again.guard) == [0, 1, 3, 5, 7]
+
+
+def assert_ends_with_a_training_that_fails(lightning: Any, settings: dict[str, Any]) -> None:
+    """Nothing of the guard watches what is called afterwards."""
+    failing, callback = module(lightning), guard_lightning(every=1)
+    data = torch.utils.data.DataLoader(torch.randn(8, 7, 15), batch_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = lightning.Trainer(max_epochs=1, callbacks=[callback], **settings)
+        with pytest.raises(RuntimeError, match="shapes"):
+            run.fit(failing, data)
+    assert not any(module._forward_hooks for module in failing.modules())
+    failing.net(torch.randn(2, 7, 16))
+    assert callback.guard.metrics() == []
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,9 @@ def capture(
 
     Raises:
         InputError: what is no module and no function, layers or heads that the model does not have,
-            a model whose attention was never seen, keys or queries that are not finite, a cache
-            that changes between passes (beam search).
+            a folder that cannot be written to, a model whose attention was never seen, a text that
+            is all padding, keys or queries that are not finite, a cache that changes between passes
+            (beam search).
 
     Example:
         >>> import torch
@@ -86,6 +87,14 @@ def capture(
         raise InputError(
             f"model is {kind(model)}; give a module or a function that calls attention"
         )
+    for name, numbers in (("layers", layers), ("heads", heads)):
+        if numbers is not None and not (
+            isinstance(numbers, Collection)
+            and all(isinstance(n, (int, np.integer)) for n in numbers)
+        ):
+            raise InputError(
+                f"{name} is {numbers!r}; give a list of their numbers, or None for all"
+            )
     # a function has no modules to hook: its calls alone are seen
     module = model if isinstance(model, nn.Module) else nn.Module()
     recorder = _Recorder(
@@ -97,7 +106,9 @@ def capture(
         projections,
         None if folder is None else LayersOnDisk(folder),
     )
-    with observed_registry(module, recorder.observer), recorder, recorder.observer:
+    # compiled code calls nothing that could be seen
+    eager = torch.compiler.set_stance("force_eager")
+    with observed_registry(module, recorder.observer), eager, recorder, recorder.observer:
         yield recorder.recording
     recorder.finish()
 
@@ -122,8 +133,12 @@ class _Recorder:
         projections: bool,
         on_disk: LayersOnDisk | None,
     ) -> None:
-        if most_queries is not None and most_queries < 1:
-            raise InputError(f"most_queries is {most_queries}; keep at least one query")
+        if most_queries is not None and not (
+            isinstance(most_queries, (int, np.integer)) and most_queries >= 1
+        ):
+            raise InputError(
+                f"most_queries is {most_queries!r}; keep at least one, or None for all"
+            )
         self._recorded: dict[int, Layer] = {}  # texts of one pass at least
         self._on_disk = on_disk
         self.recording = Recording(self._recorded if on_disk is None else on_disk)
@@ -338,6 +353,11 @@ class _Recorder:
         if layer.heads < H:
             k = k[[h * groups // H for h in layer.head_numbers]]
             q = q[layer.head_numbers]
+        if not (len(span.query_rows) and len(span.key_columns)):
+            raise InputError(
+                f"text {self._first_text + b} holds no token that the mask leaves visible; leave it"
+                " out of the batch"
+            )
         # 1.
         sample = evenly_spaced(len(span.query_rows), self._most_queries)
         rows = torch.from_numpy(span.query_rows[sample])

@@ -22,7 +22,9 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -57,6 +59,9 @@ _LIBRARY_PACKAGES = (
     "lightning",
     "pytorch_lightning",
 )
+
+_clipping: WeakKeyDictionary[Optimizer, LogitGuard] = WeakKeyDictionary()
+"""Guards that clip after the steps of an optimiser."""
 
 Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
 
@@ -156,7 +161,7 @@ class LogitGuard:
         _check_arguments(model, tau, action, every, horizon, optimizer)
         if by_hand and optimizer is None:
             raise InputError("by_hand=True has no passes to count steps by; pass optimizer=")
-        self.tau, self.action, self.every, self._options = tau, action, every, growth
+        self.tau, self.action, self.every, self._options = float(tau), action, every, growth
         self.horizon = 4 * every if horizon is None else horizon
         self.steps, self.measured = 0, -1
         self._next_measurement = 0
@@ -176,12 +181,14 @@ class LogitGuard:
         self._ends_with_pass = optimizer is None
         self._hooks: list[Any] = []
         if not by_hand:
+            before, after = _OwnHook(self._before_forward), _OwnHook(self._after_forward)
             self._hooks = [
-                model.register_forward_pre_hook(self._before_forward, prepend=True),
-                model.register_forward_hook(self._after_forward, always_call=True),
+                model.register_forward_pre_hook(before, prepend=True),
+                model.register_forward_hook(after, always_call=True),
             ]
         if optimizer is not None:
             if action == "clip":
+                _clipping[optimizer] = self
                 self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer_step))
             self._hooks.append(optimizer.register_step_post_hook(self._after_optimizer_step))
 
@@ -203,6 +210,8 @@ class LogitGuard:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        for optimizer in [o for o, guard in _clipping.items() if guard is self]:
+            del _clipping[optimizer]
 
     def metrics(self) -> list[HeadMetrics]:
         """The latest record of every head, layer by layer; empty before the first one."""
@@ -239,23 +248,36 @@ class LogitGuard:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
-        # weights are not part of the state, so directions begin anew
-        self.steps, self.measured = int(state["steps"]), int(state.get("measured", -1))
-        self._next_measurement = int(state.get("next", 0))  # not in states of older versions
-        self._warned = {(layer, head) for layer, head in state["warned"]}
-        self._clip.row_factors = {
-            name: torch.tensor(factors, dtype=torch.float64)
-            for name, factors in state["shrunk"].items()
-        }
+        """Go on from :meth:`state_dict`; directions are compared anew from the next record on.
+
+        Raises:
+            InputError: no state of a guard, or one of another model; the guard stays as it was.
+        """
+        try:
+            steps, measured = int(state["steps"]), int(state.get("measured", -1))
+            next_measurement = int(state.get("next", 0))  # not in states of older versions
+            warned = {(layer, head) for layer, head in state["warned"]}
+            row_factors = {
+                name: torch.tensor(factors, dtype=torch.float64)
+                for name, factors in state["shrunk"].items()
+            }
+            heads = {
+                (layer, head): HeadGrowth(
+                    name, [LogitRecord(*record) for record in records], self._options
+                )
+                for layer, head, name, records in state["heads"]
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"this is no state of a guard ({type(error).__name__}: {error}); give what"
+                " state_dict() has returned"
+            ) from error
+        self._clip.check_row_factors(row_factors)
         if self._response is not None:
             self._response.load_state_dict(state.get("response", {}))
-        self._heads = {
-            (layer, head): HeadGrowth(
-                name, [LogitRecord(*record) for record in records], self._options
-            )
-            for layer, head, name, records in state["heads"]
-        }
+        self.steps, self.measured, self._next_measurement = steps, measured, next_measurement
+        self._warned, self._heads, self._clip.row_factors = warned, heads, row_factors
+        # weights are not part of the state, so directions begin anew
         self._previous_weights = {}
 
     def start(self) -> None:
@@ -318,7 +340,7 @@ class LogitGuard:
             weights = self._find_weights(shape)
             if weights is not None:
                 self._clip.restore(weights, head)
-            names.append(f"head {head} of layer {number} ({shape.name})")
+            names.append(f"head {head} of layer {number} ({self._name_of(shape)})")
         self._clip.forget()
         if names:
             self._measurements, self._started = {}, False
@@ -334,6 +356,9 @@ class LogitGuard:
         self._end_step()
 
     def _record_call(self, call: AttentionCall) -> None:
+        if not (call.q.numel() and call.k.numel()):  # seen, and there is nothing to measure
+            self._started = False
+            return
         shape = _AttentionShape(call.name, call.q.shape[1], call.q.shape[3])
         measurement = self._measurements.setdefault(call.number, _LayerMeasurement(shape, [], []))
         with torch.autocast(call.q.device.type, enabled=False):
@@ -392,16 +417,20 @@ class LogitGuard:
             self._head_weights[shape] = find_head_weights(self._model, *shape)
         return self._head_weights[shape]
 
+    def _name_of(self, shape: _AttentionShape) -> str:
+        return shape.name or type(self._model).__name__
+
     def _report_unread(self, shapes: list[_AttentionShape]) -> None:
         """Warn once of modules whose query and key weights were not recognised."""
         if not shapes or (_several_processes() and torch.distributed.get_rank() != 0):
             return
-        names = ", ".join(shape.name or type(self._model).__name__ for shape in shapes[:3])
+        names = ", ".join(map(self._name_of, shapes[:3]))
         more = f" and {len(shapes) - 3} more" if len(shapes) > 3 else ""
         warnings.warn(
-            f"the query and key weights of {names}{more} were not recognised: their heads are"
-            " 'unread', watched by their logits alone, and cannot be clipped; name the projections"
-            " q_proj and k_proj, or qkv, to have their directions measured",
+            f"the query and key weights of {names}{more} were not recognised among the trained"
+            " matrices (frozen ones and adapters count as none): their heads are 'unread', watched"
+            " by their logits alone, and cannot be clipped; name the projections q_proj and k_proj,"
+            " or qkv, in a module named attention, to have their directions measured",
             UnreadWeightsWarning,
             _caller_stack_level(),
         )
@@ -410,8 +439,9 @@ class LogitGuard:
         weights = self._head_weights[shape]
         if weights is None:
             raise InputError(
-                f"the query and key weights of {shape.name} were not found among the trained"
-                " matrices of the model, so its logits cannot be clipped; use action='warn'"
+                f"the query and key weights of {self._name_of(shape)} were not found among the"
+                " trained matrices of the model, so its logits cannot be clipped; use"
+                " action='warn'"
             )
         if self._response is None or key in self._response.refused:
             return
@@ -440,6 +470,9 @@ class LogitGuard:
         turned = [math.nan] * shape.heads
         if previous is not None:
             old_queries, old_keys, old_square = previous
+            # the model may have moved to another device since
+            old_queries, old_square = old_queries.to(queries), old_square.to(square)
+            old_keys = None if old_keys is None else old_keys.to(queries)
             # the cosine of W and the old W, from products of the heads' size
             product = weight_inner_products(queries, keys, old_queries, old_keys)
             turned = (1.0 - product / (square * old_square).sqrt()).tolist()
@@ -461,7 +494,9 @@ class LogitGuard:
                     self._warned.add(key)
             elif head.largest < 0.5 * self.tau:
                 self._warned.discard(key)
-        if not trouble or self.action == "clip":
+        if self.action == "clip":  # which no factor can mend where logits are no numbers
+            trouble = [head for head in trouble if not math.isfinite(head.largest)]
+        if not trouble:
             return
         if callable(self.action):
             self.action(trouble)
@@ -469,6 +504,24 @@ class LogitGuard:
         elif not _several_processes() or torch.distributed.get_rank() == 0:
             text = _warning_text(trouble, self.tau, self._options.fast)
             warnings.warn(text, LogitWarning, _caller_stack_level())
+
+
+class _OwnHook:
+    """A hook of a guarded model that its copies, in memory or on disk, have without the guard.
+
+    Args:
+        hook: what it calls; ``None`` in a copy.
+    """
+
+    def __init__(self, hook: Callable[..., None] | None) -> None:
+        self._hook = hook
+
+    def __call__(self, *args: Any) -> None:
+        if self._hook is not None:
+            self._hook(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _OwnHook, (None,)
 
 
 def _caller_stack_level() -> int:
@@ -510,8 +563,10 @@ def _check_arguments(
 ) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
-    if not (isinstance(tau, (int, float)) and tau > 0 and math.isfinite(tau)):
-        raise InputError(f"tau is {tau}; it must be a positive, finite number")
+    if isinstance(tau, bool) or not (
+        isinstance(tau, (int, float, np.floating)) and 0 < tau < math.inf
+    ):
+        raise InputError(f"tau is {tau!r}; it must be a positive, finite number")
     for name, count in (("every", every), ("horizon", 1 if horizon is None else horizon)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(f"{name} is {count!r}; give a number of steps, at least 1")
@@ -528,6 +583,11 @@ def _check_arguments(
         return
     if optimizer is None:
         raise InputError("action='clip' rescales weights after a step; pass optimizer=")
+    if optimizer in _clipping:
+        raise InputError(
+            "after the steps of this optimiser another guard clips already, and two would clip"
+            " twice; end that one with remove(), or use action='warn'"
+        )
     # behind a norm, logits do not follow the weights
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in _NORMALISING_MODULES and not isinstance(module, nn.Identity):
@@ -626,7 +686,9 @@ def _warning_text(trouble: list[HeadMetrics], tau: float, fast: float) -> str:
     where = f" ({worst.name})" if worst.name else ""
     lower = "lower the rate of query and key weights, or use action='clip'"
     turns = f"its direction turns by {worst.turning:.2g} radians while logits grow e-fold"
-    if worst.state == "saturating":
+    if not math.isfinite(worst.largest):
+        kind = "its weights or inputs hold NaN or infinity; go back to an earlier checkpoint"
+    elif worst.state == "saturating":
         pace = (
             "how fast its norm grows is not known yet"
             if math.isnan(worst.pace)

@@ -26,7 +26,12 @@ class _GuardCallback:
         self.steps = self.guard.steps
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.guard.remove()
+        self.end()
+
+    def end(self) -> None:
+        """Remove the guard of a training that has ended, or failed."""
+        if self.guard is not None:
+            self.guard.remove()
 
     def summary(self) -> dict[str, float]:
         """The guard's summary, if a step has ended since the last call, and was measured."""
@@ -57,6 +62,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
         def on_train_begin(
             self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any
         ) -> None:
+            self.end()  # of a training that failed, which no trainer says
             # compiled or parallel: the model as the trainer calls it
             model = trainer.model_wrapped
             self.guard = LogitGuard(model, optimizer=_unwrap_optimizer(optimizer), **settings)
@@ -116,6 +122,9 @@ def guard_lightning(**settings: Any) -> Any:
                 **settings,
             )
             self.resume(self.guard_state)
+
+        def on_exception(self, *_: Any) -> None:
+            self.end()
 
         def on_train_batch_start(self, *_: Any) -> None:
             self.guard.start()

@@ -116,6 +116,9 @@ def find_head_weights(model: nn.Module, module: str, heads: int, d: int) -> Head
             for name, parameter in model.named_parameters(remove_duplicate=False)
             if name.startswith(prefix) and parameter in matrix_of_parameter
         ]
+        # the sum of a frozen matrix and an adapter is no parameter
+        if any("lora_" in name for name, _ in matrices):
+            return None
         if matrices:
             return _locate_heads(dict(model.named_parameters()), matrices, heads, d)
     return None
@@ -236,6 +239,22 @@ class LogitClip:
         self._before: dict[str, Tensor] = {}
         self._on_trial: set[str] = set()
         self._saved: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def check_row_factors(self, row_factors: Mapping[str, Tensor]) -> None:
+        """Refuse factors that are not those of rows of parameters of this model.
+
+        Raises:
+            InputError: a name that is no parameter, or another number of rows.
+        """
+        parameters = dict(self._model.named_parameters())
+        for name, factors in row_factors.items():
+            shape = tuple(parameters[name].shape) if name in parameters else ()
+            if len(factors) not in shape:
+                raise InputError(
+                    f"the state of the guard has {len(factors)} factors for {name}, which in this"
+                    f" model {f'has shape {shape}' if shape else 'is no parameter'}; load the"
+                    " state of a guard of this model"
+                )
 
     def request(
         self, weights: HeadWeights, head: int, factor: float, on_trial: bool = False

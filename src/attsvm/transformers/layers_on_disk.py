@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from attsvm.base.errors import InputError
 from attsvm.transformers.recording import Layer, Projection
 
 _Block = tuple[int, int]
@@ -30,7 +31,13 @@ class LayersOnDisk(Mapping[int, Layer]):
     """
 
     def __init__(self, folder: str | Path | None = None, block_size: int = 1 << 25) -> None:
-        self._file = tempfile.TemporaryFile(prefix=".attsvm-", dir=folder)  # noqa: SIM115 - held
+        try:
+            self._file = tempfile.TemporaryFile(prefix=".attsvm-", dir=folder)  # noqa: SIM115 - held
+        except OSError as error:
+            raise InputError(
+                f"{folder} takes no temporary file ({error.strerror}); give a folder that is there"
+                " and can be written to"
+            ) from None
         weakref.finalize(self, self._file.close)
         self._block_size = block_size
         self._without_texts: dict[int, Layer] = {}
