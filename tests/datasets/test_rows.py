@@ -5,7 +5,7 @@ import pytest
 
 from attsvm.base.errors import InputError
 from attsvm.datasets.bags import Bags, as_bags
-from attsvm.datasets.rows import ListedRows, RowReader, tables_of
+from attsvm.datasets.rows import ListedRows, RowReader, copy_rows, tables_of
 
 GENERATOR = np.random.default_rng(0)
 TABLES = [GENERATOR.normal(size=(count, 3)).astype(np.float32) for count in (4, 1, 7, 3)]
@@ -107,3 +107,16 @@ def test_data_sets_on_disk_are_bags(tmp_path):
             as_bags(whole, bag_ids=ids[::2].tolist() + ids[1::2].tolist())
         with pytest.raises(InputError, match="bag 4 holds nan in instance 0, feature 1"):
             list(as_bags(sets).blocks())
+
+
+def test_half_precision_is_read_exactly():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    finite = np.where(np.isfinite(every), every, 0.0).astype(np.float16)
+    for table in (finite, every, finite.T, finite[::2, 1::3], finite[:0]):
+        single, double = np.empty(table.shape, np.float32), np.empty(table.shape)
+        copy_rows(single, table)
+        copy_rows(double, table)
+        np.testing.assert_array_equal(single, table.astype(np.float32))
+        np.testing.assert_array_equal(double, table.astype(np.float64))
+    reader = RowReader(ListedRows(np.split(finite, 4)), np.array([0, 100, 256]))
+    np.testing.assert_array_equal(reader.take(np.array([0, 1]))[0], finite.astype(np.float32))

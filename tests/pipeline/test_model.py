@@ -92,7 +92,7 @@ def test_four_classes_have_words_recall_and_a_theory_of_one_against_the_others(t
     (soft,) = (row for row in record["results"]["accuracy"] if row["name"] == "soft")
     assert soft["test"] > 0.9
     assert len(soft["recall"]) == 4
-    assert "art against the other classes" in said
+    assert "art against the other classes" in record["verdict"]["sentences"][-1]
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert all(f"For {name}, in" in page for name in classes)
     examples = json.loads((tmp_path / "run" / "examples.json").read_text(encoding="utf-8"))

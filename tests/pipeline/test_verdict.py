@@ -129,6 +129,7 @@ def test_without_a_certificate_nothing_is_said_of_directions():
     assert not said["holds"]
     assert said["sentences"][0].startswith("Undecided: ")
     assert "stopped" in said["sentences"][1]
+    assert said["advice"] == [said["sentences"][1]]
 
 
 @pytest.mark.parametrize("status", ["infeasible", "almost infeasible"])
@@ -243,8 +244,8 @@ def test_the_first_sentence_answers_with_the_strongest_baseline(kind, others, ba
     right = {"hard": 0.801, "soft": 0.836, "random_token": 0.7, "extreme_token": 0.78}
     said = told(changed(accuracy=accuracy(**right, **{"majority": 0.5, **others})), kind)
     assert said["headline"] == (
-        f"The chosen {one} alone is right on 80.1% of held-out {kind}s; all {several} together"
-        f" 83.6%; {baselines}"
+        f"The chosen {one} alone is right on 80.1% of held-out {kind}s; soft attention over all"
+        f" {several} 83.6%; {baselines}"
     )
     assert f"a random {one} is right on 70.0%, the most extreme {one}" in said["beside"]
 
@@ -265,9 +266,13 @@ def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
     few = ["--steps", "100", "--solve-seconds", "1e-9"]
     assert main(["fit", "digits", *few, "--out", str(tmp_path / "run")]) == 3
     said, meanwhile = capsys.readouterr()
-    assert "the predictor is right on" in meanwhile
+    assert "the model is right on" in meanwhile
     assert "Undecided" in said
     assert "its time was up; more of it (--solve-seconds)" in said
+    *advice, claims, page = said.partition("The theory in this run:\n")[2].splitlines()
+    assert 2 <= len(advice) <= 3  # what the run came to, and what may be done about it
+    assert "certificate fails" in claims
+    assert page.startswith("report: ")
     assert (tmp_path / "run" / "report.html").exists()
 
 

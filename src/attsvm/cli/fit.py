@@ -236,8 +236,8 @@ def _option(name: str) -> str:
 def _print_first_accuracy(accuracy: float) -> None:
     """Print the accuracy of the predictor while selection and margin are under way."""
     tell(
-        f"the predictor is right on {accuracy:.1%} of the held-out sequences; selection and margin"
-        " follow"
+        f"the model is right on {accuracy:.1%} of the held-out sequences; the selection stage"
+        " follows"
     )
 
 
@@ -252,11 +252,21 @@ def _print(result: dict[str, Any], folder: Path) -> None:
     if "vectors" in result["verdict"]:
         show(result["verdict"]["vectors"])
     show("The theory in this run:")
-    for sentence in result["verdict"]["sentences"]:
+    for sentence in [result["verdict"]["sentences"][0], *result["verdict"]["advice"]]:
         show(f"  {sentence}")
-    for claim in result["claims"]:
-        show(f"  {claim['verdict']:>14}  {claim['statement']}")
+    show(f"  {_claims_sentence(result['claims'])}")
     show(f"report: {folder / 'report.html'}")
+
+
+def _claims_sentence(claims: list[dict[str, Any]]) -> str:
+    """How many claims hold, and the names of those that do not."""
+    missed = [
+        f"{claim['id']} {claim['verdict']}" for claim in claims if claim["verdict"] != "holds"
+    ]
+    if not missed:
+        return f"All {len(claims)} claims of the report hold."
+    held = len(claims) - len(missed)
+    return f"{held} of {len(claims)} claims hold ({', '.join(missed)}); see the report."
 
 
 def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:

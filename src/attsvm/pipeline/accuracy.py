@@ -154,10 +154,10 @@ def _model_methods(run: RunData, model: RunModel) -> tuple[list[_Method], Chosen
         what = "a witness decides; the penalty is chosen on sequences left out in turn"
         return (
             [
-                _Method("soft", "standard assumption", what, everything),
+                _Method("soft", "witness model", what, everything),
                 _Method(
                     "hard",
-                    "its witness alone",
+                    "chosen token alone",
                     "the same model applied to the one token that it selects",
                     chosen.classes,
                 ),
@@ -189,7 +189,7 @@ def _model_methods(run: RunData, model: RunModel) -> tuple[list[_Method], Chosen
         )
     tokens = argmax_instances(run.encoded, W)
     chosen = ChosenTokens(tokens, alone[offsets + tokens])
-    methods.insert(1, _Method("hard", "hard selection", what, chosen.classes))
+    methods.insert(1, _Method("hard", "chosen token alone", what, chosen.classes))
     return methods, chosen, alone
 
 

@@ -248,8 +248,8 @@ def attention_verdict(
     results: dict[str, Any], claims: list[dict[str, Any]], kind: str, classes: Sequence[str]
 ) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``: in the headline the accuracy of the chosen token; beside it
-    the nulls; in the sentences what the theory says, and its ends by their names in
-    :data:`attsvm.report.endings.ENDS`.
+    the nulls; in the sentences what the theory says, in the advice those that name an option to
+    change, and its ends by their names in :data:`attsvm.report.endings.ENDS`.
 
     Args:
         results: of ``run.json``.
@@ -271,6 +271,11 @@ def attention_verdict(
         ok=ok,
         ends=[end],
         blocks=blocks if margin["hard"] else [*blocks, "soft"],
+        advice=[
+            *([] if holds["selection"] else ["advice"]),
+            *([] if holds["certificate"] else ["margin"]),
+        ],
+        everything="soft attention over all",
         holds=holds,
         end=end,
         above=[(name, error) for name, error in errors.items() if error > margin["tol"]],
@@ -290,6 +295,8 @@ def witness_verdict(
         ok=ok,
         ends=[] if ok else ["undecided"],
         blocks=["sufficiency", "steps", "programme"],
+        advice=[],
+        everything="the model on all",
     )
 
 
@@ -301,9 +308,12 @@ def _verdict(
     ok: bool,
     ends: list[str],
     blocks: list[str],
+    advice: list[str],
     **more: Any,
 ) -> dict[str, Any]:
-    """The verdict with the sentences of these blocks of the template."""
+    """The verdict with the sentences of these blocks of the template, and those of ``advice``,
+    which say what to do.
+    """
     margin = results["margin"]
     entries = {entry["name"]: entry for entry in results["accuracy"]}
     test = {name: entry["test"] for name, entry in entries.items()}
@@ -342,6 +352,7 @@ def _verdict(
             *(sentence(block, **context) for block in blocks),
             *([sentence("about", **context)] if is_part else []),
         ],
+        "advice": [sentence(block, **context) for block in advice],
     }
 
 
