@@ -82,8 +82,8 @@ def test_files_of_arrays(tmp_path, suffix):
                 " single_global"
             ),
         ),
-        ("digits:3", {}, "'3' makes no sense in a data set's name; write it like digits:4-9"),
-        ("digits:3-x", {}, "'3-x' makes no sense"),
+        ("digits:3", {}, "'3' cannot be read in a data set's name; write it like digits:4-9"),
+        ("digits:3-x", {}, "'3-x' cannot be read"),
         ("digits:3-33", {}, "positive is 33; choose a digit"),
         ("unit_sphere:1,2", {}, "write it like unit_sphere:6,8,10,0"),
         ("joint:1", {}, "joint:1 has arguments, and joint takes none"),

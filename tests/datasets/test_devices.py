@@ -15,9 +15,9 @@ def test_the_processor_computes_with_every_type(dtype):
 @pytest.mark.parametrize(
     ("device", "dtype", "sentence"),
     [
-        ("gpu", "float32", r"device is 'gpu', which names none; this machine has cpu"),
-        ("meta", "float32", r"device is 'meta', which names none; this machine has cpu"),
-        ("", "float32", r"device is '', which names none; this machine has cpu"),
+        ("gpu", "float32", r"device 'gpu' is unknown; this machine has cpu"),
+        ("meta", "float32", r"device 'meta' is unknown; this machine has cpu"),
+        ("", "float32", r"device '' is unknown; this machine has cpu"),
         ("cpu", "half", r"dtype is 'half'; choose float32, bfloat16 or float16"),
     ],
 )

@@ -257,7 +257,7 @@ def test_a_second_file_is_held_out(bert, jsonl, write, texts):
         ({"model": "some/model"}, "choose one"),
         ({"window": 3}, "option window does not go with an encoder"),
         ({"instances": "lines"}, "instances is 'lines'; choose words or sentences"),
-        ({"device": "cuda:77"}, "device cuda:77 with float32 is not here"),
+        ({"device": "cuda:77"}, "device cuda:77 with float32 is not available"),
         ({"dtype": "half"}, "dtype is 'half'; choose float32, bfloat16 or float16"),
     ],
 )

@@ -104,7 +104,7 @@ def test_columns_are_chosen_by_name_or_by_custom(write):
     assert read_texts(write("c.csv", twice)).texts == ["x", "y"]  # the first of equal names
     held = "its columns are id, Review, stars, flag"
     with pytest.raises(
-        InputError, match=f"no column called label; name the one .* option label, {held}"
+        InputError, match=f"no column called label; {held}; name the one .* option label"
     ):
         read_texts(path)
     with pytest.raises(InputError, match=f"has no column sentence; {held}"):

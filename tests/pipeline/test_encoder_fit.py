@@ -170,9 +170,9 @@ def test_memory_of_a_device_that_runs_out_is_one_sentence(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--device", "meta"], "device is 'meta', which names none; this machine has cpu"),
-        (["--device", "cuda:77"], "device cuda:77 with float32 is not here"),
-        (["--device", "gpu"], "device is 'gpu', which names none"),
+        (["--device", "meta"], "device 'meta' is unknown; this machine has cpu"),
+        (["--device", "cuda:77"], "device cuda:77 with float32 is not available"),
+        (["--device", "gpu"], "device 'gpu' is unknown"),
         (["--dtype", "float8"], "--dtype is 'float8'; choose from float32"),
     ],
 )

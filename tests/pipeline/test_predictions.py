@@ -137,7 +137,10 @@ def test_parquet_has_the_same_answers(films, tmp_path):
         (["{run}", "{bags}", "--out", "new.csv"], "holds vectors, and"),
         (["{run}", "nothing.csv", "--out", "new.csv"], "nothing.csv"),
         (["{bagrun}", "unit_sphere", "--out", "new.csv"], "has the classes -1 and +1, and"),
-        (["{run}", "{films}", "--out", "new.csv", "--patches", "p.csv"], "was fitted to no slides"),
+        (
+            ["{run}", "{films}", "--out", "new.csv", "--patches", "p.csv"],
+            "was not fitted to slides",
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_one_sentence(

@@ -169,7 +169,10 @@ def test_what_cannot_be_measured_is_refused():
         (lambda: named_optimizer("mirror:one", 0.1), "exponent above 1"),
         (lambda: named_optimizer("nowhere.at.all:X", 0.1), "cannot be imported"),
         (lambda: named_optimizer("math:pi", 0.1), "is no class"),
-        (lambda: named_optimizer("adam", 0.1, warmth=2)[1]([]), "does not take these options"),
+        (lambda: named_optimizer("adam", 0.1, warmth=2), "does not take these options"),
+        (lambda: named_optimizer("adam", 0.1, eps=-1), "does not take these options"),
+        (lambda: named_optimizer("torch.optim:LBFGS", 0.1), "give one that needs no closure"),
+        (lambda: named_optimizer("types:SimpleNamespace", 0.1), "not (an optimiser|take)"),
     ):
         with pytest.raises(InputError, match=words):
             call()
@@ -190,6 +193,22 @@ def test_the_command_writes_one_page_of_a_class_of_this_folder(tmp_path, monkeyp
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert main(["bias", "--optimizer", "adam", "--set", "eps"]) == 2
     assert "is not of the form NAME=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--set eps=-1", "does not take these options"),
+        ("--norm lq", "unknown norm 'lq'"),
+        ("--first-seed -3", "-3 is not a whole number from 0"),
+        ("--decay nan", "nan is not a finite number of at least 0"),
+    ],
+)
+def test_what_is_refused_leaves_no_run_in_the_way(tmp_path, monkeypatch, capsys, words, why):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bias", "--optimizer", "adam", "--out", "o", "--quiet", *words.split()]) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
 
 
 def test_runs_that_select_nothing_have_a_page_that_says_so(tmp_path, monkeypatch, capsys):

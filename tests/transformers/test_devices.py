@@ -206,8 +206,8 @@ def test_memory_of_a_device_that_runs_out_is_one_sentence(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("--device meta", "device is 'meta', which names none; this machine has cpu"),
-        ("--device cuda:77", "device cuda:77 with float32 is not here"),
+        ("--device meta", "device 'meta' is unknown; this machine has cpu"),
+        ("--device cuda:77", "device cuda:77 with float32 is not available"),
         ("--device cpu --device-map auto", "give option --device or option --device-map, not both"),
         ("--device-map auto", "'demo' is a small model; leave option --device-map out"),
         ("--dtype float8", "--dtype is 'float8'"),

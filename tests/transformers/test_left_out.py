@@ -122,7 +122,7 @@ def test_queries_heads_and_nulls_that_are_left_out_are_counted(
     most = max(row["sure_queries"] for row in drawn)
     assert all(f"{len(compared)} of 40 heads were compared" in told for told in shown[:2])
     for told in shown:
-        assert "The model tells a text of its own, of 25 tokens." in told
+        assert "The text comes with the model; tokens read: 25." in told
         assert f"{apart} heads were not compared with a max-margin solution: fewer than 10" in told
         assert f"In {len(drawn)} of the compared heads the programme holds 12 of up to" in told
         assert f"of up to {most} sure queries, drawn at random." in told

@@ -32,6 +32,7 @@ def _number(kind: type, holds: Callable[[Any], bool], wrong: str) -> Callable[[s
 count = _number(int, lambda n: n >= 0, "is not a whole number of at least 0")
 positive_int = _number(int, lambda n: n >= 1, "is not a whole number of at least 1")
 positive_float = _number(float, lambda x: 0 < x < math.inf, "is not a finite number above 0")
+exponent = _number(float, lambda x: 0 <= x < math.inf, "is not a finite number of at least 0")
 share = _number(float, lambda x: 0 < x < 1, "does not lie between 0 and 1")
 seed = _number(int, lambda n: 0 <= n < 2**32, f"is not a whole number from 0 to {2**32 - 1}")
 """A seed of random numbers: at most 32 bits, which every library takes."""

@@ -10,7 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_output, assignment, positive_float, positive_int
+from attsvm.cli.arguments import (
+    add_output,
+    assignment,
+    exponent,
+    positive_float,
+    positive_int,
+    seed,
+)
 from attsvm.cli.output import show, show_json
 
 
@@ -45,7 +52,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--decay",
-        type=float,
+        type=exponent,
         default=0.0,
         metavar="A",
         help="step sizes fall like (t + 1)^-A, such as A = 0.5 (default 0: constant)",
@@ -54,7 +61,7 @@ def add_parser(commands: Any) -> None:
         "--seeds", type=positive_int, default=20, metavar="N", help="number of runs (default 20)"
     )
     parser.add_argument(
-        "--first-seed", type=int, default=0, metavar="S", help="first seed (default 0)"
+        "--first-seed", type=seed, default=0, metavar="S", help="first seed (default 0)"
     )
     parser.add_argument(
         "--steps",
@@ -87,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     """Train, measure, write, print."""
     from attsvm.base.progress import ProgressBars
     from attsvm.base.store import RunFolder
+    from attsvm.norms import parse_norm
     from attsvm.theory.bias_page import FILES, write_bias
     from attsvm.theory.optimiser_bias import NORMS, implicit_bias
     from attsvm.theory.optimiser_per_run import named_optimizer
@@ -98,6 +106,8 @@ def run(options: argparse.Namespace) -> int:
     words = "".join(c if c.isalnum() else "-" for c in options.optimizer)
     folder = options.out or Path("runs") / f"bias-{words}"
     decay = options.decay
+    for norm in options.norm or []:
+        parse_norm(norm)  # what is refused leaves no run behind
     request = {
         "command": "bias",
         "optimizer": options.optimizer,

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         check_predictions_path(options.patches)
         if fitted.kind != "slide":
             raise InputError(
-                f"{options.run_folder} was fitted to no slides, so there are no patches; leave out"
+                f"{options.run_folder} was not fitted to slides, so there are no patches; leave out"
                 " --patches"
             )
     dataset, encoded = fitted.read(options.data, **new_rows_options(options))

@@ -243,7 +243,7 @@ def _integers(arguments: str, separator: str, example: str, count: int) -> list[
         number.strip().isdecimal() and len(number) <= 19 for number in numbers
     ):
         raise InputError(
-            f"{arguments!r} makes no sense in a data set's name; write it like {example}"
+            f"{arguments!r} cannot be read in a data set's name; write it like {example}"
         )
     return [int(number) for number in numbers]
 

@@ -48,9 +48,7 @@ def check_device(device: str = "cpu", dtype: str = "float32") -> None:
     except RuntimeError:
         kind = ""
     if kind in ("", "meta"):
-        raise InputError(
-            f"device is {device!r}, which names none; this machine has {', '.join(present)}"
-        )
+        raise InputError(f"device {device!r} is unknown; this machine has {', '.join(present)}")
     try:
         numbers_there = torch.ones(2, 2, device=device, dtype=getattr(torch, dtype))
         numbers_there @ numbers_there
@@ -58,7 +56,7 @@ def check_device(device: str = "cpu", dtype: str = "float32") -> None:
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120].rstrip(" .")
         raise UnavailableError(
-            f"device {device} with {dtype} is not here ({reason}); this machine has"
+            f"device {device} with {dtype} is not available ({reason}); this machine has"
             f" {', '.join(present)}"
         ) from None
 

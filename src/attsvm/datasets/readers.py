@@ -318,8 +318,8 @@ def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path
         return usual
     near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
-        f"{path} has no column called {role}; name the one that holds it with option {role}, its"
-        f" columns are {columns}{next(near, '')}"
+        f"{path} has no column called {role}; its columns are {columns}; name the one with the"
+        f" {role} by option {role}{next(near, '')}"
     )
 
 

@@ -175,8 +175,8 @@ def named_optimizer(name: str, lr: float, **options: Any) -> tuple[str, MakeOpti
         options: further keyword arguments of the optimiser.
 
     Raises:
-        InputError: an unknown name, a module or class that cannot be imported, or arguments that
-            the class does not take.
+        InputError: an unknown name, a module or class that cannot be imported, arguments that the
+            class does not take, or an optimiser that needs a closure.
 
     Example:
         >>> from attsvm.theory import named_optimizer
@@ -200,12 +200,29 @@ def named_optimizer(name: str, lr: float, **options: Any) -> tuple[str, MakeOpti
     def make(parameters: Iterable[nn.Parameter]) -> Optimizer:
         try:
             return kind(parameters, lr=lr, **options)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(
                 f"optimiser {name} does not take these options ({error}); see its documentation"
             ) from error
 
+    _check_step(name, make)
     return title, make
+
+
+def _check_step(name: str, make: MakeOptimizer) -> None:
+    """Refuse an optimiser that cannot be made, or needs more than gradients for a step."""
+    W = nn.Parameter(torch.eye(2, dtype=torch.float64))
+    W.grad = torch.ones_like(W)
+    optimizer = make([W])
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(f"{name} is not an optimiser of torch; give a subclass of its Optimizer")
+    try:
+        optimizer.step()
+    except TypeError as error:
+        raise InputError(
+            f"optimiser {name} takes no step from gradients alone ({error}); give one that needs"
+            " no closure"
+        ) from error
 
 
 def _exponent(name: str, text: str) -> float:

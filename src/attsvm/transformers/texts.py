@@ -19,7 +19,7 @@ class ProbeTexts:
     """The texts of a file, a line each.
 
     Attributes:
-        file: the file; ``None`` where the model tells a text of its own.
+        file: the file; ``None`` where the text comes with the model.
         used: the texts that are read, by the number of their line, from 1.
         beyond: numbers of the lines whose texts are not read, because ``most`` are.
         empty: number of lines that hold nothing.
@@ -156,7 +156,7 @@ def _group(lines: Sequence[int], why: str, named: int = 5) -> dict[str, Any]:
 def coverage_sentences(texts: ProbeTexts, coverage: TextCoverage) -> list[str]:
     """Sentences on the texts that were read and those that were not."""
     if texts.file is None:
-        return [f"The model tells a text of its own, of {coverage.tokens} tokens."]
+        return [f"The text comes with the model; tokens read: {coverage.tokens}."]
     used, total = len(texts.used), len(texts.used) + len(texts.beyond)
     name = escaped(texts.file.name)
     if texts.are_pictures:
