@@ -11,7 +11,7 @@ of docs/guard.md.
     python benchmarks/guard.py default --shakespeare input.txt --wikitext valid.txt.xz
     python benchmarks/guard.py table   --first 50000
     python benchmarks/guard.py again   --shakespeare input.txt --wikitext valid.txt.xz
-    python benchmarks/guard.py table   --first 70000
+    python benchmarks/guard.py table   --first 40000 50000 70000
     python benchmarks/guard.py figure --out guard.png
     python benchmarks/guard.py overhead --shakespeare input.txt
 
@@ -519,13 +519,13 @@ def judged(runs: list[dict[str, Any]], alarm: Callable[[dict[str, Any]], int | N
     return [f"{early} of {len(broken)}", middle, *wrong]
 
 
-def table(folder: Path, first: int) -> str:
-    """Alarms, runs and arms of the seeds from ``first`` on, as three tables in Markdown."""
+def table(folder: Path, firsts: list[int]) -> str:
+    """Alarms, runs and arms of seeds, 10,000 from each of ``firsts`` on: tables in Markdown."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    mine = [r for r in found if 0 <= r["cell"]["seed"] - first < 10_000]
+    mine = [r for r in found if any(0 <= r["cell"]["seed"] - n < 10_000 for n in firsts)]
     alone = [r for r in mine if r["cell"]["arm"] == "nothing"]
     chosen = {(kind, peaks[kind]) for kind in PEAKS for peaks in (BROKEN, HEALTHY)}
-    chosen |= {(kind, peak) for (_, kind), peak in LOWEST.items() if first >= 40_000}
+    chosen |= {(kind, peak) for (_, kind), peak in LOWEST.items() if min(firsts) >= 40_000}
     runs = [r for r in alone if (r["cell"]["optimizer"], r["cell"]["peak"]) in chosen]
     return "\n\n".join([alarm_table(runs), distances(runs), run_table(alone), arm_table(mine)])
 
@@ -710,7 +710,9 @@ def main() -> None:
     parser.add_argument("--shakespeare", type=Path, help="the text of tinyshakespeare")
     parser.add_argument("--wikitext", type=Path, help="a text of wikitext2, .xz or not")
     parser.add_argument("--rounds", type=int, default=3, help="seeds of the verdict per cell")
-    parser.add_argument("--first", type=int, default=10_000, help="first seed of the table")
+    parser.add_argument(
+        "--first", type=int, nargs="+", default=[10_000], help="first seeds of the table"
+    )
     parser.add_argument("--out", type=Path, default=Path("guard.png"))
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -266,3 +266,28 @@ def test_a_step_by_products_reads_nothing_on_the_host(polar: Any) -> None:
     optimizer.step()
     with pytest.raises(RuntimeError):
         p.sum().item()
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("norm", ["fro", "spectral"])
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_momentum_follows_a_model_that_changes_its_type(dtypes, norm, loaded):
+    """Between two steps, or from a checkpoint; the steps are those of double precision."""
+
+    def weights_after(*dtypes):
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
+        optimizer = SteepestDescent([weight], lr=0.1, norm=norm, momentum=0.9)
+        for dtype in dtypes:
+            weight.data = weight.data.to(dtype)
+            if loaded:
+                state = optimizer.state_dict()
+                optimizer = SteepestDescent([weight], lr=0.1, norm=norm, momentum=0.9)
+                optimizer.load_state_dict(state)
+            weight.grad = weight.detach().sin()
+            optimizer.step()
+        return weight.detach().double()
+
+    expected = weights_after(torch.float64, torch.float64)
+    # rounding of weights, gradients and decompositions in single precision
+    torch.testing.assert_close(weights_after(*dtypes), expected, rtol=1e-5, atol=1e-5)

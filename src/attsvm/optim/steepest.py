@@ -204,9 +204,12 @@ class SteepestDescent(DescentOptimizer):
     def _missing_state(
         self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]
     ) -> dict[str, Any]:
-        if state.get("momentum_buffer") is not None:
-            return {}
-        return new_momentum(group, parameter, torch.promote_types(parameter.dtype, torch.float32))
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        momentum = state.get("momentum_buffer")
+        if momentum is None:
+            return new_momentum(group, parameter, dtype)
+        # a model may change its type between steps, and a checkpoint may have another one
+        return {} if momentum.dtype == dtype else {"momentum_buffer": momentum.to(dtype)}
 
     def _compute_group(self, tensors: GroupTensors, loss: Any) -> list[Portion] | None:
         group, lr = tensors.group, read_scalar(tensors.group, "lr")

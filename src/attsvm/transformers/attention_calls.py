@@ -217,6 +217,7 @@ class CallObserver:
         if self.tracer.has_unknown:
             self.unknown.append(self._modules[-1][0] if self._modules else "")
             self.tracer.has_unknown = False
+        # of a model that was entered before its hooks there is nothing to leave
         if self._modules:
             self._modules.pop()
         self.tracer.leave_module()

@@ -142,6 +142,7 @@ class HeadGrowth:
         if angles and not math.isnan(exponent):
             moved = sum(angles) / len(angles) * (len(self.records) - 1)
             turning = moved / folds if folds > 0 else math.inf
+        # of growing heads, how far the direction moves decides, then how fast the norm grows
         pace = self._pace(exponent)
         state: State = "quiet"
         if math.isnan(last.norm) and math.isfinite(last.largest):
@@ -178,6 +179,7 @@ class HeadGrowth:
         # falling, or no numbers: measured as usual
         if not 0.0 < before.largest < last.largest < math.inf:
             return math.inf
+        # what is far below tau may double several times before it matters
         doublings = max(math.log(2.0), math.log(self._options.low * tau / last.largest))
         return (last.step - before.step) * doublings / math.log(last.largest / before.largest)
 

@@ -289,6 +289,7 @@ class LogitGuard:
             return
         self._started = True
         self._measuring.enter_context(observed_registry(self._model, self._observer))
+        # compiled code calls nothing that could be seen
         try:
             self._measuring.enter_context(torch.compiler.set_stance("force_eager"))
         except RuntimeError as error:
@@ -361,6 +362,7 @@ class LogitGuard:
             return
         shape = _AttentionShape(call.name, call.q.shape[1], call.q.shape[3])
         measurement = self._measurements.setdefault(call.number, _LayerMeasurement(shape, [], []))
+        # a pass in mixed precision would round the products, and the largest of them
         with torch.autocast(call.q.device.type, enabled=False):
             measurement.passes.append(_measure_call(call, self.tau))
             if self._response is not None:
@@ -373,6 +375,7 @@ class LogitGuard:
                 f"no attention of {type(self._model).__name__} was seen in a training pass; guard a"
                 " model that computes a softmax of products of queries and keys"
             )
+        # records are made of all passes of a step, so they wait for its end
         if self._measurements:
             first = next(iter(self._measurements.values()))
             device = first.passes[0][0].device.type
@@ -642,6 +645,7 @@ def _measure_call(call: AttentionCall, tau: float) -> tuple[Tensor, Tensor]:
     The two largest differ where the model caps products, or adds a bias: see :func:`_pressure`.
     """
     B, H, Tq, _ = call.q.shape
+    # heads of a group share their keys
     q, k = call.q.float(), call.k.float()  # sixteen bits are what the pass has, not what we add
     k = k.repeat_interleave(H // k.shape[1], dim=1)
     has_bias = call.softcap is not None or (call.mask is not None and call.mask.dtype != torch.bool)

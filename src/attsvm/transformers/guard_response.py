@@ -155,6 +155,7 @@ class ClipResponse:
         length = self._model.get_parameter(rows.weight).shape[rows.axis]
         if output is None or output.shape[-1] != length:
             return unknown
+        # all texts and tokens together: a head has one size in a step
         squares = output.float().square().flatten(0, -2).mean(dim=0)
         return torch.stack([squares[start : start + d].mean() for start in rows.starts])
 
@@ -194,6 +195,7 @@ def join_sizes(layers: dict[int, list[Tensor]], several: bool) -> dict[HeadKey, 
     """
     if not layers:
         return {}
+    # one collective call for all layers, which may lie on several devices
     device = next(iter(layers.values()))[0].device
     means = {number: torch.stack(passes).mean(dim=0) for number, passes in layers.items()}
     joint = torch.cat([mean.to(device) for mean in means.values()], dim=1)

@@ -278,6 +278,7 @@ class LogitClip:
         # of a sharded parameter each process multiplies its own share
         for name, factors in self._requests.items():
             weights, shares = self._on_this_process(name, factors)
+            # the product of all factors shortens later steps
             earlier = self.row_factors.get(name, torch.ones_like(factors))
             if name in self._on_trial:
                 self._saved[name] = weights.clone(), earlier

@@ -186,6 +186,7 @@ def run_model(model: nn.Module, name: str, batch: dict[str, Any]) -> None:
         ids = arguments["input_ids"]
         start = ids.new_full((len(ids), 1), _decoder_start(config))
         arguments["decoder_input_ids"] = torch.cat([start, ids], dim=1)
+    # a sentence for whatever goes wrong inside a model that is not ours
     try:
         with refused_without_room(name, device, _SMALLER):
             model(**arguments)

@@ -143,6 +143,11 @@ def probe(
     # 1. whatever is refused is refused before a folder is made
     for norm in request.norms:
         parse_norm(norm)
+    if request.tokens < 2:
+        raise InputError(
+            f"option tokens is {request.tokens}; a query of one token has nothing to select: give"
+            " at least 2"
+        )
     _check_placement(request)
     models, notes_on_folders = _models_by_step(request.models)
     texts = _read_texts_of(request, models.values())

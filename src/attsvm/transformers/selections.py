@@ -170,6 +170,7 @@ def token_classes(classes: Classes | None, text: int, T: int) -> IntArray:
     """
     if classes is None:
         return np.arange(T)
+    # a function makes them when they are needed: of many texts not all lie in memory
     labels = np.asarray(classes(text) if callable(classes) else classes[text])
     if labels.shape != (T,) or labels.dtype.kind not in "iu":
         raise InputError(
