@@ -243,7 +243,7 @@ def test_a_claim_made_of_parts_fails_where_one_does_and_says_which():
     half = claim(at_most(1.0, "why", share=0.5), by_name)
     found = half.check({"a": [0.1, 0.2], "b": [0.3, 5.0]})
     assert (found.verdict, found.failing, found.counted) == ("holds", (), 4)
-    assert found.parts == {"first": 0.1, "second": 0.3}
+    assert found.worst_values == {"first": 0.1, "second": 0.3}
     # Three of five numbers pass, and half of the second part does not.
     found = half.check({"a": [0.1, 0.2], "b": [4.0, 5.0]})
     assert (found.verdict, found.failing, found.measured) == ("fails", ("second",), 4.0)

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from attsvm.attention import Attention, Logistic
+from attsvm.attention.exact_softmax import attend, query_logits
 from attsvm.attention.linear import linear_loss, matrix_loss
-from attsvm.attention.softmax import attend, query_logits
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import MirrorDescent, SteepestDescent

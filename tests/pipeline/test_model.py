@@ -12,7 +12,7 @@ from attsvm.base.store import RunFolder
 from attsvm.cli import main
 from attsvm.datasets import load, planted_witnesses
 from attsvm.pipeline.fit import fit_dataset
-from attsvm.pipeline.model import TheoryOptions, arranged, explained, fitted
+from attsvm.pipeline.model import TheoryOptions, explain_estimator, fit_estimator, split_and_encode
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import AttentionSVC, Limits
 from attsvm.sklearn.stage import StageOptions
@@ -135,12 +135,12 @@ def test_labels_are_called_as_the_file_calls_them(tmp_path, capsys):
 
 def test_the_theory_is_about_as_many_sequences_as_fit(tmp_path):
     dataset = load(bag_file(tmp_path / "bags.npz"))
-    run = arranged(dataset, SHORT, TheoryOptions(numbers=40 * 6 * 5))
+    run = split_and_encode(dataset, SHORT, TheoryOptions(numbers=40 * 6 * 5))
     assert len(run.explained) == 40
     assert np.isin(run.explained, run.train).all()
-    model, beats_chance = fitted(run, SHORT, None)
+    model, beats_chance = fit_estimator(run, SHORT, None)
     assert beats_chance
-    assert len(explained(run, model, SHORT, StageOptions()).selected) == 40
+    assert len(explain_estimator(run, model, SHORT, StageOptions()).selected) == 40
 
 
 def test_repeated_tokens_and_hidden_ones_are_no_obstacle(tmp_path):
@@ -157,15 +157,15 @@ def test_repeated_tokens_and_hidden_ones_are_no_obstacle(tmp_path):
 
 
 def test_a_checkpoint_folder_gives_the_same_bits(tmp_path):
-    run = arranged(load(bag_file(tmp_path / "bags.npz")), SHORT)
-    model, _ = fitted(run, SHORT, None)
-    known = explained(run, model, SHORT, StageOptions(None, SHORT.records))
+    run = split_and_encode(load(bag_file(tmp_path / "bags.npz")), SHORT)
+    model, _ = fit_estimator(run, SHORT, None)
+    known = explain_estimator(run, model, SHORT, StageOptions(None, SHORT.records))
     with RunFolder(tmp_path / "run", {}) as folder:
-        first = explained(run, model, SHORT, StageOptions(folder, SHORT.records, 1e-6))
+        first = explain_estimator(run, model, SHORT, StageOptions(folder, SHORT.records, 1e-6))
     steps = []
     with RunFolder(tmp_path / "run", {}) as folder:
         options = StageOptions(folder, SHORT.records, progress=lambda *step: steps.append(step))
-        again = explained(run, model, SHORT, options)
+        again = explain_estimator(run, model, SHORT, options)
     assert ("selection", 150, 150) in steps  # what was saved is done
     for other in (first, again):
         assert other.weights.W.tobytes() == known.weights.W.tobytes()

@@ -1,4 +1,4 @@
-"""Products of rows raise no warning that has nothing to do with them."""
+"""Products of rows raise no warning that has nothing to do with them; sums over bags."""
 
 import numpy as np
 import pytest
@@ -47,3 +47,16 @@ def test_what_stood_in_the_registers_is_no_invalid_value(multiply):
         product = multiply(rows.view(Leftovers), weights, np.array([0, 20]))
     exact = rows.astype(np.float64) @ weights.astype(np.float64)
     np.testing.assert_allclose(product, exact, rtol=1e-5, atol=1e-5)  # single precision
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 6, 9, 12], [0, 1, 6, 8, 12]], ids=["equal", "unequal"])
+@pytest.mark.parametrize("shape", [(12,), (12, 2), (12, 2, 3)])
+def test_each_bag_has_the_sum_and_the_largest_of_its_own_rows(offsets, shape):
+    values = np.random.default_rng(0).normal(size=shape)
+    bags = np.split(values, offsets[1:-1])
+    np.testing.assert_allclose(
+        segments.sums(values, np.array(offsets)), [bag.sum(axis=0) for bag in bags], atol=1e-14
+    )  # rounding
+    np.testing.assert_array_equal(
+        segments.largest(values, np.array(offsets)), [bag.max(axis=0) for bag in bags]
+    )

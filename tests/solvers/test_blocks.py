@@ -25,7 +25,7 @@ from attsvm import (
 from attsvm.solvers import max_margin_blocks
 from attsvm.solvers.blocks import RowsInBlocks, parse_memory
 from attsvm.solvers.outcomes import Request
-from attsvm.solvers.rows import solve_on_working_sets
+from attsvm.solvers.working_sets import solve_on_working_sets
 
 
 def in_blocks(blocks: Selections) -> object:

@@ -2,10 +2,10 @@
 
 from attsvm.attention.attention import Attention, FactoredAttention, ScaledAttention
 from attsvm.attention.decision_heads import LambdaHead, LinearHead, MLPHead, VectorHead
-from attsvm.attention.embeddings import WordEmbeddings
+from attsvm.attention.exact_softmax import Selection, attend, select
 from attsvm.attention.losses import Exponential, FunctionLoss, Linear, Logistic, LogScale, Loss
 from attsvm.attention.sequences import Inputs, Sequences
-from attsvm.attention.softmax import Selection, attend, select
+from attsvm.attention.word_embeddings import WordEmbeddings
 
 __all__ = [
     "Attention",

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from attsvm.attention.decision_heads import Head, as_head, values_of
+from attsvm.attention.exact_softmax import Selection, attend, query_logits, select
 from attsvm.attention.initial_weights import Init, factor_shapes, run_axis, starts, strengths
 from attsvm.attention.linear import linear_loss, matrix_loss
 from attsvm.attention.losses import (
@@ -34,7 +35,6 @@ from attsvm.attention.sequences import (
     module_features,
     with_unit_queries,
 )
-from attsvm.attention.softmax import Selection, attend, query_logits, select
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, floats

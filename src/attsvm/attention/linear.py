@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attsvm.attention.compiled_pass import compiled_pass_over
+from attsvm.attention.exact_softmax import query_logits, select
 from attsvm.attention.losses import LogScale, Loss
 from attsvm.attention.sequences import Sequences
-from attsvm.attention.softmax import query_logits, select
 from attsvm.datasets.attention_data import FloatArray
 
 SMALL_PRODUCT = 20_000

@@ -279,7 +279,7 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
     path = Path(path)
     suffix = _suffix(path)
     with opened(path) as file, _readable(path):
-        arrays = _npz(file) if suffix == ".npz" else _safetensors(file, path)
+        arrays = _read_npz(file) if suffix == ".npz" else _read_safetensors(file, path)
     for name in arrays:
         if has_halves(name):
             raise _corrupt(path, "the name of an array is not Unicode text")
@@ -332,7 +332,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise _corrupt(path, str(error) or type(error).__name__) from None
 
 
-def _npz(file: BinaryIO) -> dict[str, Array]:
+def _read_npz(file: BinaryIO) -> dict[str, Array]:
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no zip file")
     arrays: dict[str, Array] = {}
@@ -357,7 +357,7 @@ def _npz(file: BinaryIO) -> dict[str, Array]:
     return arrays
 
 
-def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
+def _read_safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
     from safetensors import deserialize, safe_open
 
     with safe_open(path, "numpy") as tensors:

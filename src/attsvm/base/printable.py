@@ -71,12 +71,12 @@ class Compact:
 
         record: Any = self
         names = [field.name for field in fields(record) if field.repr]
-        values = ", ".join(f"{name}={_value(getattr(record, name))}" for name in names)
+        values = ", ".join(f"{name}={_short_value(getattr(record, name))}" for name in names)
         text = f"{type(self).__name__}({values})"
         return text if len(text) <= 300 else f"{text[:296]}...)"
 
 
-def _value(value: Any) -> str:
+def _short_value(value: Any) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= 60 else f"{value[:57]!r}..."
     shape = getattr(value, "shape", None)

@@ -380,7 +380,7 @@ class Verdict:
         passed: number of values that pass.
         counted: number of values that were looked at.
         unmet: the assumptions that no instance meets.
-        parts: of a claim about several parts the value that decides each, by its name.
+        worst_values: of a claim about several parts the value that decides each, by its name.
         columns: the columns of the evidence that were read.
         interval: for claims that ask for it, the 95 % confidence interval (Student's t) of the mean
             of the values that were looked at.
@@ -414,7 +414,7 @@ class Verdict:
     share: tuple[float, float] | None = None
     null: Verdict | None = None
     explanation: str = ""
-    parts: Mapping[str, float] = field(default_factory=dict)
+    worst_values: Mapping[str, float] = field(default_factory=dict)
     halves: tuple[int, int] | None = None
 
     @property
@@ -422,7 +422,9 @@ class Verdict:
         """The parts that fail; empty for a claim that is measured as a whole, or does not fail."""
         if self.verdict != "fails":
             return ()
-        return tuple(k for k, worst in self.parts.items() if not self.claim.expect.passes(worst))
+        return tuple(
+            k for k, worst in self.worst_values.items() if not self.claim.expect.passes(worst)
+        )
 
     @property
     def short(self) -> str:
@@ -449,7 +451,7 @@ class Verdict:
             "verdict": self.verdict,
             "passed": self.passed,
             "counted": self.counted,
-            "parts": {name: _finite(worst) for name, worst in self.parts.items()},
+            "parts": {name: _finite(worst) for name, worst in self.worst_values.items()},
             "failing": list(self.failing),
             "interval": None if self.interval is None else list(self.interval),
             "trials": self.trials,
@@ -486,7 +488,7 @@ class Verdict:
             counts += ", {} of {} halves of the trials hold".format(*self.halves)
         null = "" if self.null is None else f"; null: {self.null.measured:.4g}"
         kind = f" ({self.failure})" if self.failure else ""
-        where = "".join(f"; {name}: {self.parts[name]:.4g}" for name in self.failing)
+        where = "".join(f"; {name}: {self.worst_values[name]:.4g}" for name in self.failing)
         return (
             f"{self.claim.id} {self.verdict}{kind}{where}: measured {self.measured:.4g}, expected"
             f" {self.claim.expect}{counts}{self._interval_in_words()}{null}. {self.claim.statement}"
@@ -672,7 +674,7 @@ class Claim:
             else why
             if isinstance(why, str)
             else why(counted.table),
-            parts=decisive if (counted.names != "").any() else {},
+            worst_values=decisive if (counted.names != "").any() else {},
             halves=halves,
         )
         return verdict if self.null is None else self._beside_its_null(verdict, every_row, applies)

@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
             checkpoint_seconds=options.checkpoint_seconds,
             progress=progress,
             command_line=_command_line(options, folder),
-            first=None if options.quiet else _print_first_accuracy,
+            tell_accuracy=None if options.quiet else _print_first_accuracy,
         )
     if options.json:
         show_json(result)

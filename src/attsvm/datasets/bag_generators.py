@@ -116,7 +116,7 @@ def planted_witnesses(
 
 
 def assumption_test(
-    name: str, n: int, part: Literal["train", "test"], seed: int, *, d: int = 16
+    name: str, n: int, split: Literal["train", "test"], seed: int, *, d: int = 16
 ) -> Bags:
     r"""``n`` bags of one test, half of them positive, the positive ones first.
 
@@ -141,7 +141,7 @@ def assumption_test(
     Args:
         name: one of the three.
         n: bags, at least two.
-        part: the training or the test part; they are drawn independently.
+        split: the training or the test bags; they are drawn independently.
         seed: equal seeds give equal bits.
         d: features; 16 in the paper as torchmil reads it.
 
@@ -150,18 +150,18 @@ def assumption_test(
         for poison.
 
     Raises:
-        InputError: an unknown name or part, or sizes too small.
+        InputError: an unknown name or split, or sizes too small.
     """
-    if name not in TESTS or part not in ("train", "test"):
+    if name not in TESTS or split not in ("train", "test"):
         raise InputError(
-            f"there is no test {name!r} with a part {part!r}; the tests are {', '.join(TESTS)}, the"
-            " parts train and test"
+            f"there is no test {name!r} in a split {split!r}; the tests are {', '.join(TESTS)}, the"
+            " splits train and test"
         )
     if n < 2 or d < 1:
         raise InputError(f"{n} bags of {d} features are too few; give at least 2 and 1")
-    rng = np.random.default_rng([seed, TESTS.index(name), part == "test"])
+    rng = np.random.default_rng([seed, TESTS.index(name), split == "test"])
     labels = np.where(np.arange(n) < n // 2, 1.0, -1.0)
-    bags = [_bag(rng, name, part == "test", label > 0) for label in labels]
+    bags = [_bag(rng, name, split == "test", label > 0) for label in labels]
     lengths = np.array([len(kinds) for _, _, kinds in bags])
     mean, deviation, kinds = map(np.concatenate, zip(*bags, strict=True))
     rows = mean[:, None] + deviation[:, None] * rng.standard_normal((len(mean), d))

@@ -116,9 +116,9 @@ def tables_of(rows: Any, start: int, stop: int) -> list[Any]:
     tables, t = [], int(np.searchsorted(rows.offsets, start, side="right")) - 1
     while start < stop:
         end, first = min(stop, int(rows.offsets[t + 1])), int(rows.offsets[t])
-        whole = start == first and end == rows.offsets[t + 1]
+        is_whole = start == first and end == rows.offsets[t + 1]
         table = rows.tables[t]
-        tables += [table] if whole else tables_of(table, start - first, end - first)
+        tables += [table] if is_whole else tables_of(table, start - first, end - first)
         start, t = end, t + 1
     return tables
 

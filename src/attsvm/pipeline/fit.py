@@ -17,7 +17,14 @@ from attsvm.datasets import Dataset
 from attsvm.norms import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
-from attsvm.pipeline.model import RunData, RunModel, arranged, check_fit, explained, fitted
+from attsvm.pipeline.model import (
+    RunData,
+    RunModel,
+    check_fit,
+    explain_estimator,
+    fit_estimator,
+    split_and_encode,
+)
 from attsvm.pipeline.pages import write_bag_page, write_witness_page
 from attsvm.pipeline.predictions import (
     check_predictions_path,
@@ -60,7 +67,7 @@ def fit_dataset(
     checkpoint_seconds: float = 5.0,
     progress: Progress | None = None,
     command_line: str | None = None,
-    first: Callable[[float], None] | None = None,
+    tell_accuracy: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Run the main job on ``dataset`` and return the content of ``run.json``.
 
@@ -70,7 +77,8 @@ def fit_dataset(
     1. Split and encode; refuse what cannot be fitted.
     2. Fit the estimator of the assumption to every sequence that is not held out.
     3. Explain it: selections and margin of one class against the others.
-    4. Measure on the sequences that were held out, judge, and draw the page.
+    4. Measure on the sequences that were held out, and judge.
+    5. Write the model, the answers, the record and the page.
 
     Args:
         dataset: labelled sequences.
@@ -80,8 +88,8 @@ def fit_dataset(
         checkpoint_seconds: time between two writes of unfinished work.
         progress: called with stage, steps done, steps in all.
         command_line: how the user asked for it, for the report.
-        first: called with the accuracy on the test part as soon as the estimator is fitted, before
-            selection and margin.
+        tell_accuracy: called with the accuracy on the test part as soon as the estimator is fitted,
+            before selection and margin.
 
     Raises:
         InputError: unusable data, a norm without a descent, or a folder that holds something else.
@@ -94,7 +102,7 @@ def fit_dataset(
         return finished
     # 1: whatever is refused is refused here
     started = time.perf_counter()
-    run = arranged(dataset, settings)
+    run = split_and_encode(dataset, settings)
     check_fit(run, settings)
     answers = f"predictions.{settings.predictions_format}"
     check_predictions_path(folder.parent / answers, must_exist=False)
@@ -103,16 +111,18 @@ def fit_dataset(
         timing = {"data": time.perf_counter() - started}
         # 2: the estimator
         started = time.perf_counter()
-        estimator, beats_chance = fitted(run, settings, progress)
+        estimator, beats_chance = fit_estimator(run, settings, progress)
         timing["predictor"] = time.perf_counter() - started
-        if first is not None:
-            first(float(estimator.score(run.bags(run.test))))
+        if tell_accuracy is not None:
+            tell_accuracy(float(estimator.score(run.bags(run.test))))
         # 3: its explanation
         started = time.perf_counter()
         stage = StageOptions(run_folder, settings.records, checkpoint_seconds, progress)
-        model = RunModel(estimator, beats_chance, explained(run, estimator, settings, stage), norm)
+        model = RunModel(
+            estimator, beats_chance, explain_estimator(run, estimator, settings, stage), norm
+        )
         timing["theory"] = time.perf_counter() - started
-        # 4: measurements
+        # 4: measurements, claims, verdict
         started = time.perf_counter()
         results = _evaluate(run, model, settings, run_folder.path)
         is_standard = settings.assumption == "standard"
@@ -120,6 +130,10 @@ def fit_dataset(
         claims = check_claims(stated(results, len(run.test)), results, len(run.test))
         judge = witness_verdict if is_standard else attention_verdict
         verdict = judge(results, claims, run.token_kind, run.classes)
+        verdict["words"] = words_sentence(results["words"])
+        if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
+            verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)
+        # 5: files; the page reads those that _evaluate wrote
         save_fitted(run_folder.path, estimator, dataset, run.encoded)
         write_table(
             predictions(estimator, dataset, run.encoded, {"train": run.train, "test": run.test}),
@@ -127,9 +141,6 @@ def fit_dataset(
             run_folder.path / answers,
         )
         timing["evaluation"] = time.perf_counter() - started
-        verdict["words"] = words_sentence(results["words"])
-        if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
-            verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)
         environments = run_folder.environments
         record = run_record(run, settings, command_line) | {
             **({"environments": environments} if len(environments) > 1 else {}),

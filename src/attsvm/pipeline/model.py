@@ -101,7 +101,7 @@ def split_test(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntAr
     return train, dataset.held
 
 
-def arranged(
+def split_and_encode(
     dataset: Dataset, settings: FitSettings, options: TheoryOptions | None = None
 ) -> RunData:
     """The data of a run, split and encoded; whatever cannot be fitted is refused here.
@@ -165,7 +165,7 @@ def check_fit(run: RunData, settings: FitSettings) -> None:
         check_explained(run.theory_data(), as_norm(settings.norm), limits_of(settings))
 
 
-def fitted(
+def fit_estimator(
     run: RunData, settings: FitSettings, progress: Progress | None
 ) -> tuple[AttentionSVC | WitnessSVC, bool]:
     """The estimator, fitted to the training part; and whether it is better than chance on sequences
@@ -175,12 +175,12 @@ def fitted(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ChanceWarning)
         estimator.fit(run.bags(run.train))
-    return estimator, not any(issubclass(said.category, ChanceWarning) for said in caught)
+    return estimator, not any(issubclass(warning.category, ChanceWarning) for warning in caught)
 
 
 @dataclass(frozen=True, eq=False)
 class RunModel:
-    """What a run has fitted.
+    """The estimator of a run, and what explains it.
 
     Attributes:
         estimator: the predictor of all classes.
@@ -195,7 +195,7 @@ class RunModel:
     norm: Norm
 
 
-def explained(
+def explain_estimator(
     run: RunData,
     estimator: AttentionSVC | WitnessSVC,
     settings: FitSettings,

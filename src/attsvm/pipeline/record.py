@@ -45,7 +45,7 @@ def _describe_data(run: RunData) -> dict[str, Any]:
     """The ``dataset`` of ``run.json``."""
     dataset, encoded = run.dataset, run.encoded
     lengths = encoded.bags.lengths
-    parts = {"train": run.train, "test": run.test}
+    rows_by_split = {"train": run.train, "test": run.test}
     return {
         "name": dataset.name,
         "title": dataset.title,
@@ -53,10 +53,10 @@ def _describe_data(run: RunData) -> dict[str, Any]:
         "source": str(dataset.provenance.get("source", dataset.name)),
         "sha256": dataset.provenance.get("sha256"),
         "class_names": list(run.classes),
-        **{f"n_{name}": len(rows) for name, rows in parts.items()},
+        **{f"n_{name}": len(rows) for name, rows in rows_by_split.items()},
         "class_counts": {
             name: np.bincount(run.labels[rows], minlength=len(run.classes)).tolist()
-            for name, rows in parts.items()
+            for name, rows in rows_by_split.items()
         },
         "tokens": {
             "min": int(lengths.min()),

@@ -27,7 +27,7 @@ from attsvm.datasets import Dataset, Encoded
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.pipeline.fitted_run import MODEL_FILES, save_fitted
-from attsvm.pipeline.model import RunData, fitted
+from attsvm.pipeline.model import RunData, fit_estimator
 from attsvm.pipeline.predictions import (
     PATCH_COLUMNS,
     instance_weights,
@@ -98,7 +98,7 @@ def fit_slides(
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         path = run_folder.path
         # 2: the classifier
-        model, beats_chance = fitted(data, settings, progress)
+        model, beats_chance = fit_estimator(data, settings, progress)
         timing = {"fit": time.perf_counter() - started}
         save_fitted(path, model, dataset, encoded)
         # 3: comparisons and answers

@@ -85,7 +85,7 @@ class Instance:
         name: its position, counted from 1.
         text: what it says; empty for images and vectors.
         uri: its picture; empty for texts and vectors.
-        part: what it adds to the bag's value, towards the predicted class.
+        contribution: what it adds to the bag's value, towards the predicted class.
         share: the size of that relative to the largest one of its bag.
         against: whether it speaks against the predicted class.
         value: the value of a bag with this instance alone.
@@ -95,7 +95,7 @@ class Instance:
     name: str
     text: str
     uri: str
-    part: float
+    contribution: float
     share: float
     against: bool
     value: float
@@ -255,7 +255,9 @@ def _content(
             if len(rows)
         ],
         "support": support_bags.support(explanation) if support_bags and explanation else [],
-        "certificate": _certificate(bags.estimator, explanation.solution if explanation else None),
+        "certificate": _certificate_numbers(
+            bags.estimator, explanation.solution if explanation else None
+        ),
         "standard": bags.estimator.assumption == "standard",
         "classes": [bags.class_name(label) for label in bags.estimator.classes_],
     }
@@ -483,7 +485,7 @@ def _pixels(images: Any, axes: int = 0) -> FloatArray:
     return pixels
 
 
-def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
+def _certificate_numbers(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
     """Status and errors of the convex steps and of the margin."""
     steps = estimator.convex_steps_
     return {

@@ -123,7 +123,7 @@ def accuracy(run: Run) -> Picture | None:
         return render(figure, "accuracy", "Accuracy beside the baselines", caption, alt)
 
 
-_HEIGHT = 2.5
+_HEIGHT = 2.5  # inches of one panel, at the width of the page
 
 
 def loss(run: Run) -> Picture | None:

@@ -13,7 +13,7 @@ from attsvm.claims import Claim, Verdict
 from attsvm.report.printing import count, number, plain
 from attsvm.solvers import MarginSolution, SolutionBatch
 
-_SHOWN = 6
+_SHOWN = 6  # rows of a table in a notebook cell; the text says how many there are
 _WORDS = {
     "holds": "✓ holds",
     "fails": "✗ fails",
@@ -22,23 +22,25 @@ _WORDS = {
     "not applicable": "– not applicable",
 }
 
-Rows = list[tuple[str, str]]
+TableRows = list[tuple[str, str]]
 
 
 def cell(of: Any) -> str:
     """The HTML of a solution, of many, of a claim or of a verdict."""
     if isinstance(of, MarginSolution):
-        return _table(f"MarginSolution: {of.status}", _solution(of), of.message)
+        return _html_table(f"MarginSolution: {of.status}", _solution(of), of.message)
     if isinstance(of, SolutionBatch):
-        return _table(f"SolutionBatch: {count(len(of))} programmes", _batch(of), "")
+        return _html_table(f"SolutionBatch: {count(len(of))} programmes", _batch(of), "")
     if isinstance(of, Verdict):
-        return _table(f"{of.claim.id} {_WORDS[of.verdict]}", _verdict(of), of.claim.statement)
+        return _html_table(
+            f"{of.claim.id} {_WORDS[of.verdict]}", _verdict_rows(of), of.claim.statement
+        )
     if isinstance(of, Claim):
-        return _table(f"Claim {of.id}", _claim(of), of.statement)
+        return _html_table(f"Claim {of.id}", _claim(of), of.statement)
     raise TypeError(f"no cell for {type(of).__name__}")
 
 
-def _table(title: str, rows: Rows, note: str) -> str:
+def _html_table(title: str, rows: TableRows, note: str) -> str:
     body = "".join(
         f'<tr><th scope="row" style="text-align: left">{escape(name)}</th>'
         f'<td style="text-align: left">{escape(value)}</td></tr>'
@@ -48,7 +50,7 @@ def _table(title: str, rows: Rows, note: str) -> str:
     return f"<div><strong>{escape(title)}</strong>{words}<table><tbody>{body}</tbody></table></div>"
 
 
-def _solution(of: MarginSolution) -> Rows:
+def _solution(of: MarginSolution) -> TableRows:
     margins = of.margins
     rows = [
         ("programme", f"{count(margins.m)} constraints of {count(margins.n)} sequences"),
@@ -80,7 +82,7 @@ def _solution(of: MarginSolution) -> Rows:
     return rows
 
 
-def _batch(of: SolutionBatch) -> Rows:
+def _batch(of: SolutionBatch) -> TableRows:
     statuses, counts = np.unique(of.status, return_counts=True)
     rows = [(str(status), count(int(k))) for status, k in zip(statuses, counts, strict=True)]
     if of.optimal.any():
@@ -91,7 +93,7 @@ def _batch(of: SolutionBatch) -> Rows:
     return rows
 
 
-def _claim(of: Claim) -> Rows:
+def _claim(of: Claim) -> TableRows:
     where = " · ".join(filter(None, (of.source, of.reference)))
     rows = [("expected", str(of.expect)), ("source", where)]
     if of.assumes:
@@ -99,14 +101,14 @@ def _claim(of: Claim) -> Rows:
     return rows
 
 
-def _verdict(of: Verdict) -> Rows:
+def _verdict_rows(of: Verdict) -> TableRows:
     rows = [("measured", number(of.measured, 4))] if np.isfinite(of.measured) else []
     rows += _claim(of.claim)
     if of.counted > 1:
         rows.append(("instances that pass", f"{count(of.passed)} of {count(of.counted)}"))
     if of.verdict == "undecided" and of.halves is not None:
         rows.append(("halves of the trials that hold", "{} of {}".format(*of.halves)))
-    rows += [(name, number(worst, 4)) for name, worst in of.parts.items()]
+    rows += [(name, number(worst, 4)) for name, worst in of.worst_values.items()]
     if of.null is not None and of.claim.null is not None:
         null = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"
         rows.append(("null", null))

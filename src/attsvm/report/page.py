@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _ARRAYS = ("tokens", "labels", "queries", "mask", "selected", "scores", "sequence")
-LISTED = 12
+LISTED = 12  # support constraints in the table: the largest multipliers, without scrolling
 STATUS = {
     "optimal": "Both are within the tolerance",
     "infeasible": "No weights can put every selected token ahead of the others",

@@ -216,7 +216,7 @@ def heatmap_axes(
         axis_ticks(start, span, most=4 if span > 0.6 * spans.max() else 2)
         for start, span in zip(low.tolist(), spans.tolist(), strict=True)
     )
-    red, green, blue = (round(255 * float(part)) for part in _colours(np.array(strength)))
+    red, green, blue = (round(255 * float(level)) for level in _colours(np.array(strength)))
     return HeatmapAxes(
         x=x,
         y=y,

@@ -210,14 +210,16 @@ def groups(run: Run) -> list[Group]:
     out = []
     for name, (title, what) in GROUPS.items():
         members = [
-            show(run, example, scale) for example in run.examples if example["group"] == name
+            read_example(run, example, scale)
+            for example in run.examples
+            if example["group"] == name
         ]
         if members:
             out.append(Group(name, title, what, members))
     return out
 
 
-def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Example:
+def read_example(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Example:
     """One entry of ``examples.json`` ready for the page."""
     view, probability, margin = view_of(example), example["probability"], example["margin"]
     selected, rival = example["selected"], example["rival"]

@@ -31,10 +31,13 @@ PENALTIES = 10.0 ** np.arange(-1.0, -5.1, -0.5)
 """Penalties that are tried, for instances of root-mean-square norm one and a loss that is a mean
 over bags.
 """
-FOLDS = 5
+FOLDS = 5  # of bags left out, the usual number
 _COARSE = 600_000  # numbers in a table from which fewer penalties are tried, in fewer steps
 _MANY = 500  # bags from which leaving one fold out is enough where descents are coarse
-_ITERATIONS, _FEW = 100, 40
+_ITERATIONS, _COARSE_ITERATIONS = (
+    100,
+    40,
+)  # of the final descent: of small tables, and of large ones
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ class TrainingBags:
     @property
     def iterations(self) -> int:
         """Steps of one descent."""
-        return _FEW if self.is_coarse else _ITERATIONS
+        return _COARSE_ITERATIONS if self.is_coarse else _ITERATIONS
 
     @property
     def penalties(self) -> FloatArray:

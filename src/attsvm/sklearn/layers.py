@@ -138,9 +138,9 @@ class WitnessLayer:
             return columns - self.threshold
         if self.hard:
             return np.asarray(columns.min(axis=1, keepdims=True) - self.threshold)
-        found = -np.logaddexp(0.0, -columns).sum(axis=1, keepdims=True)
-        missed = np.log(-np.expm1(np.minimum(found, -1e-300)))
-        return np.asarray(found - missed - self.threshold)
+        log_found = -np.logaddexp(0.0, -columns).sum(axis=1, keepdims=True)
+        missed = np.log(-np.expm1(np.minimum(log_found, -1e-300)))
+        return np.asarray(log_found - missed - self.threshold)
 
     def counted_from(self, threshold: float) -> WitnessLayer:
         """See :class:`PooledLayer`."""

@@ -32,8 +32,8 @@ from attsvm.sklearn.penalised import (
 from attsvm.sklearn.witness_starts import (
     WITNESSES,
     StartOptions,
-    start_from,
     thinned,
+    weights_at_witnesses,
     witness_starts,
 )
 
@@ -117,7 +117,7 @@ def fit_pooled(
     # 2. attention
     few = penalties[1:8:2] if len(penalties) > 4 else penalties
     if heads:
-        rows += fits.attention_left_out(few)
+        rows += fits.attention_left_out(few, fits.first_optima(few))
     # 3. the choice
     losses = [np.array([_loss(training, values) for values in of_row]) for of_row in rows]
     row, position = _least(losses, options.rises)
@@ -174,13 +174,16 @@ class _Fits:
         self.mean_heads = dict(zip(penalties.tolist(), by_penalty, strict=True))
         return self._left_out(np.tensordot(self.means, heads, 1))
 
-    def attention_left_out(self, penalties: FloatArray) -> list[list[FloatArray]]:
-        """For each ratio and each penalty ``(n, K)`` values of bags left out."""
+    def attention_left_out(
+        self, penalties: FloatArray, start: tuple[FloatArray, FloatArray]
+    ) -> list[list[FloatArray]]:
+        """For each ratio and each penalty ``(n, K)`` values of bags left out, from the weights of
+        each fold at which its descents ``start``.
+        """
         ratios, count = np.array(self.options.ratios), len(self.folds)
         copies = len(penalties) * len(ratios)
-        self.training.progress(1, 4)
-        W, V = (np.tile(weights, copies) for weights in self._first_optima(penalties))
         self.training.progress(2, 4)
+        W, V = (np.tile(weights, copies) for weights in start)
         wide = np.tile(np.repeat(penalties, count), len(ratios))
         wide_ratios = np.repeat(ratios, len(penalties) * count)
         shares = np.tile(self.shares, (1, copies))
@@ -230,13 +233,14 @@ class _Fits:
         least = int(np.argmin(reached))
         return W[..., least], V[..., least]
 
-    def _first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights of each fold, from which all its candidates descend.
 
         1. Descents from the mean with changed shares; or, where a mean hides what a few instances
            say, from the mean and from witnesses of both classes.
         2. The one whose objective with the shares of the fold is the least.
         """
+        self.training.progress(1, 4)
         options, count = self.options, len(self.folds)
         distances = np.abs(np.log(penalties / options.first_penalty))
         penalty = penalties[np.argmin(distances)]
@@ -287,7 +291,10 @@ class _Fits:
         options, seed = self.options.witnesses, self.training.seed
         witnesses = witness_starts(self.problem, self.training, self.shares, options)
         self.thin = thinned(self.problem, witnesses.weights, seed, options)
-        starts = [self._begun_at_means(penalty, 1)[1:], start_from(witnesses, self.problem.queries)]
+        starts = [
+            self._begun_at_means(penalty, 1)[1:],
+            weights_at_witnesses(witnesses, self.problem.queries),
+        ]
         W, V = (np.concatenate(weights, axis=-1) for weights in zip(*starts, strict=True))
         return np.tile(self.shares, (1, W.shape[-1] // len(self.folds))), W, V
 

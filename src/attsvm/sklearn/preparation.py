@@ -83,7 +83,7 @@ def split_by_class(
     if not 0.0 < share < 1.0:
         raise InputError(f"test_size is {share}; it must lie between 0 and 1")
     generator = np.random.default_rng(seed)
-    part = []
+    held_out = []
     for k, name in enumerate(classes):
         members = np.flatnonzero(labels == k)
         if len(members) <= least:
@@ -92,6 +92,6 @@ def split_by_class(
                 f" least {least + 1} of each class are needed, so that one can be held out"
             )
         count = min(max(round(share * len(members)), 1), len(members) - least)
-        part.append(generator.permutation(members)[:count])
-    chosen = np.sort(np.concatenate(part))
+        held_out.append(generator.permutation(members)[:count])
+    chosen = np.sort(np.concatenate(held_out))
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen

@@ -88,7 +88,9 @@ def witness_starts(
     return WitnessStarts(np.hstack(weights), np.repeat([1.0, -1.0], starts * folds))
 
 
-def start_from(witnesses: WitnessStarts, queries: FloatArray) -> tuple[FloatArray, FloatArray]:
+def weights_at_witnesses(
+    witnesses: WitnessStarts, queries: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Weights ``(1, d, d_z, C)`` of attention, whose logits are the scores of witnesses at the mean
     of ``(n, d_z)`` queries, and heads ``(1, d + 1, 1, C)``.
     """
@@ -126,9 +128,9 @@ def thinned(problem: Pooled, weights: FloatArray, seed: int, options: StartOptio
                 # 2. The likeliest, and 3. some of the others with the logarithm of their count.
                 order = np.argsort(-largest_attention[begin:end], kind="stable")
                 others = options.rows - options.heavy
-                drawn = generator.choice(order[options.heavy :], others, replace=False)
-                log_count[drawn] = np.log((end - begin - options.heavy) / others)
-                chosen = np.sort(np.concatenate([order[: options.heavy], drawn]))
+                light = generator.choice(order[options.heavy :], others, replace=False)
+                log_count[light] = np.log((end - begin - options.heavy) / others)
+                chosen = np.sort(np.concatenate([order[: options.heavy], light]))
             log_counts[at] = log_count[chosen]
             rows[at] = block.rows[begin + chosen]
     return replace(

@@ -26,8 +26,9 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.active_set import ACTIVE_SETS
 from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import Certificate
-from attsvm.solvers.rows import OPTIONS as WORKING_SETS
-from attsvm.solvers.rows import (
+from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.working_sets import OPTIONS as WORKING_SETS
+from attsvm.solvers.working_sets import (
     Candidate,
     RowSubset,
     ScanRequest,
@@ -36,7 +37,6 @@ from attsvm.solvers.rows import (
     merge_rows,
     scan_rows,
 )
-from attsvm.solvers.solution import MarginSolution
 
 
 class MemoryOptions(NamedTuple):
@@ -101,7 +101,8 @@ class BlockSummary:
 
 
 class RowsInBlocks:
-    """A source of rows (:class:`attsvm.solvers.rows.RowSource`): the blocks of one programme.
+    """The blocks of one programme, a source of rows
+    (:class:`attsvm.solvers.working_sets.RowSource`).
 
     Args:
         blocks: the programme.
@@ -129,12 +130,12 @@ class RowsInBlocks:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As :class:`attsvm.solvers.rows.RowSource`."""
+        """As :class:`attsvm.solvers.working_sets.RowSource`."""
         return self.summaries[0].form[1]
 
     @property
     def sequences(self) -> int:
-        """As :class:`attsvm.solvers.rows.RowSource`."""
+        """As :class:`attsvm.solvers.working_sets.RowSource`."""
         return sum(summary.sequences for summary in self.summaries)
 
     @property
@@ -194,7 +195,7 @@ class RowsInBlocks:
         return capacity
 
     def room(self, rows: RowSubset, supporting: int) -> int:
-        """As :class:`attsvm.solvers.rows.RowSource`."""
+        """As :class:`attsvm.solvers.working_sets.RowSource`."""
         if supporting >= self.capacity:
             raise InputError(
                 f"memory of {self.memory / 2**20:.4g} MiB has room for {self.capacity} rows, and"
@@ -289,7 +290,7 @@ class RowsInBlocks:
         return merge_rows(subsets)
 
     def solution(self, candidate: Candidate, request: Request, iterations: int) -> MarginSolution:
-        """As :class:`attsvm.solvers.rows.RowSource`: the last pass is the proof."""
+        """As :class:`attsvm.solvers.working_sets.RowSource`: the last pass is the proof."""
         margins, subset_solution = candidate.rows.margins, candidate.subset_solution
         values: FloatArray = margins(candidate.W)
         certificate = Certificate(
@@ -315,7 +316,7 @@ class RowsInBlocks:
     def contradiction(
         self, rows: RowSubset, subset_solution: MarginSolution, iterations: int
     ) -> MarginSolution:
-        """As :class:`attsvm.solvers.rows.RowSource`."""
+        """As :class:`attsvm.solvers.working_sets.RowSource`."""
         return self._with_counts(subset_solution, iterations)
 
     def _with_counts(self, subset_solution: MarginSolution, iterations: int) -> MarginSolution:

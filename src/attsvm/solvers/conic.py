@@ -109,7 +109,7 @@ def finish_by_cones(
         is_late = not time_for(_work(rows, point), stop.deadline)
         if least <= stop.aim or idle == options.idle or is_late:
             break
-        following = _step(rows, point, options)
+        following = _next_point(rows, point, options)
         if following is None:
             break
         point = following
@@ -236,7 +236,7 @@ def _work(rows: _ConicRows, point: _ConePoint) -> float:
     return float(size**3) / 3.0
 
 
-def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePoint | None:
+def _next_point(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePoint | None:
     """The next point, by steps 3 to 6 of :func:`finish_by_cones`; ``None`` where rounding leaves
     none.
     """

@@ -112,11 +112,18 @@ FROBENIUS = FrobeniusOptions()
 def solve(
     margins: Margins, norm: Norm, request: Request, options: FrobeniusOptions = FROBENIUS
 ) -> MarginSolution:
-    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
+    """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`.
+
+    1. One compiled call, where there are few rows; it may leave the programme open.
+    2. What is seen at a glance: nothing to meet, or a row of zeros that cannot be met.
+    3. The stages of this module.
+    """
+    # 1. The compiled call.
     if margins.m <= options.few_rows and request.opposite is None:
         solution = compiled.solve_one(margins, request)
         if solution is not None:
             return solution
+    # 2. Without a computation.
     if not np.count_nonzero(margins.rhs > 0.0):
         return zero_solution(margins, norm, request)
     if request.slack is None:
@@ -125,7 +132,8 @@ def solve(
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
-    with np.errstate(over="ignore"):  # what leaves float64 on the way is certified all the same
+    # 3. The stages; what leaves float64 on the way is certified all the same.
+    with np.errstate(over="ignore"):
         return _FrobeniusSolve(margins, norm, request, options).run()
 
 
@@ -154,8 +162,8 @@ class _FrobeniusSolve:
     def run(self) -> MarginSolution:
         """The stages of this module, by number."""
         p = self.programme
-        sizes = uneven_columns(self.equilibrated, SIZES.bits)
         # 1. Columns of very different sizes.
+        sizes = uneven_columns(self.equilibrated, SIZES.bits)
         if sizes is not None:
             solution = self._solve_capped_columns(sizes)
             if solution is not None:

@@ -17,7 +17,7 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.margins import MarginBlocks, Margins, MarginsBatch, PairMargins
 from attsvm.margins.checks import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
-from attsvm.solvers import equalities, frobenius, polyhedral, rows
+from attsvm.solvers import equalities, frobenius, polyhedral, working_sets
 from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
 from attsvm.solvers.outcomes import Request, Solver, out_of_range_solution, restore_scale
 from attsvm.solvers.scaling import OutOfRangeError, refuse_infinite, scaled
@@ -86,14 +86,15 @@ def max_margin(
         >>> attsvm.max_margin(attsvm.selection_margins(between, [0])).status
         'infeasible'
     """
+    # 1. Read the norm, and check what was given.
     if not isinstance(margins, Margins):
         raise _wrong_kind("max_margin", margins)
     norm = as_norm(norm)
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     if not isinstance(margins, PairMargins):
         margins = _check_margins(margins)
-    elif not rows.needs_working_sets(margins):
-        margins = margins.restricted(np.arange(margins.m))
+    elif not working_sets.needs_working_sets(margins):
+        margins = margins.restricted(np.arange(margins.m))  # few pairs are written out as rows
     tol = norm.tolerance if tol is None else tol
 
     def solve_subset(
@@ -102,21 +103,17 @@ def max_margin(
         return solve_all_rows(subset, norm, slack, tol, dual, seconds)
 
     with threads_that_pay(margins.m, math.prod(margins.shape)):
-        if (
-            warm_start is None
-            and rows.needs_working_sets(margins)
-            and (
-                isinstance(margins, PairMargins)
-                or (margins.equality is None and (margins.rhs > 0.0).all())
-            )
-        ):
-            refuse_infinite(margins)
-            source, request = (
-                rows.RowsInMemory(margins, norm),
-                Request(tol, slack, None, max_seconds),
-            )
-            return rows.solve_on_working_sets(source, norm, request, solve_subset)
-        return solve_all_rows(margins, norm, slack, tol, warm_start, max_seconds)
+        # 2. Few rows, or rows that working sets do not take: all at once.
+        are_plain = isinstance(margins, PairMargins) or (
+            margins.equality is None and (margins.rhs > 0.0).all()
+        )
+        if warm_start is not None or not are_plain or not working_sets.needs_working_sets(margins):
+            return solve_all_rows(margins, norm, slack, tol, warm_start, max_seconds)
+        # 3. Many rows: on those that matter.
+        refuse_infinite(margins)
+        rows = working_sets.RowsInMemory(margins, norm)
+        request = Request(tol, slack, None, max_seconds)
+        return working_sets.solve_on_working_sets(rows, norm, request, solve_subset)
 
 
 def max_margin_batch(
@@ -227,7 +224,7 @@ def max_margin_blocks(
             return solve_all_rows(subset, norm, None, tol, dual, seconds, rough=True)
 
     source = RowsInBlocks(blocks, norm, parse_memory(memory), executor)
-    return rows.solve_on_working_sets(source, norm, request, solve_roughly)
+    return working_sets.solve_on_working_sets(source, norm, request, solve_roughly)
 
 
 def _wrong_kind(function: str, programme: Any) -> InputError:

@@ -79,14 +79,14 @@ class Excess:
         """
         # 1. attention
         logits = (self._keys @ (self._queries @ W.T)[:, :, None])[:, :, 0] + self._hidden
-        log_s = logits - _log_sum(logits)[0][:, None]
+        log_s = logits - _signed_log_sum(logits)[0][:, None]
         # 2. lags
         terms = log_s + self._log_lag
-        log_G, sign = _log_sum(terms, self._sign)
+        log_G, sign = _signed_log_sum(terms, self._sign)
         # 3. excess of every sequence
         value, slope = self._log_excess(log_G, sign)
         # 4. their sum
-        (total,), (above,) = _log_sum(value[None], sign[None])
+        (total,), (above,) = _signed_log_sum(value[None], sign[None])
         share = above * sign * np.exp(value - total) * slope
         # 5. gradient; nothing pulls where all attention is on the selected token
         with np.errstate(invalid="ignore"):
@@ -121,7 +121,9 @@ class Excess:
         return value, np.where(small, 1.0, slope)
 
 
-def _log_sum(terms: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+def _signed_log_sum(
+    terms: FloatArray, signs: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Logarithm and sign of the sum of ``signs * exp(terms)`` over the last axis."""
     counted = terms if signs is None else np.where(signs == 0, -np.inf, terms)
     top = counted.max(axis=-1, keepdims=True)

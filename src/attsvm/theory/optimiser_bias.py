@@ -319,9 +319,9 @@ def implicit_bias(
     measured = [as_norm(norm) for norm in norms]
     if not measured:
         raise InputError("there is no norm to measure in; give one at least")
-    runs, instances, heads = _instances(data, head, seeds)
+    runs, instances, heads = _read_instances(data, head, seeds)
     # 1. training
-    model = _model(instances, heads, runs, parameters, options)
+    model = _build_model(instances, heads, runs, parameters, options)
     optimizer, class_name = optimizer_of_runs(make_optimizer, model)
     trajectory = train(
         model,
@@ -341,7 +341,7 @@ def implicit_bias(
         for run in range(len(runs))
     ]
     # 3. shares of all records, 4. and of random margins
-    share, cosine, solved = _shares(programmes, measured, trajectory.W, options)
+    share, cosine, solved = _margin_shares(programmes, measured, trajectory.W, options)
     null = _null_shares(programmes, measured, runs, options)
     return ImplicitBias(
         optimizer=name_of(name or class_name),
@@ -356,7 +356,7 @@ def implicit_bias(
     )
 
 
-def _instances(
+def _read_instances(
     data: AttentionData | None, head: ArrayLike | None, seeds: int | Sequence[int]
 ) -> tuple[list[int], AttentionData, FloatArray]:
     """Seeds of the runs; one instance, or one per run along a leading axis; and its heads."""
@@ -379,7 +379,7 @@ def _instances(
     return runs, data, np.asarray(head, dtype=np.float64)
 
 
-def _model(
+def _build_model(
     data: AttentionData,
     heads: FloatArray,
     runs: Sequence[int],
@@ -414,7 +414,7 @@ def _has_selected(trajectory: Trajectory, options: BiasOptions) -> BoolArray:
     return np.asarray(trajectory.softmax_probability[-1].min(axis=-1) > options.selects)
 
 
-def _shares(
+def _margin_shares(
     programmes: Sequence[Margins],
     norms: Sequence[Norm],
     W: FloatArray,
@@ -457,7 +457,7 @@ def _null_shares(
         for margins, seed in zip(programmes, runs, strict=True)
     ]
     weights = [solution.W for solution in _solve(random_programmes, as_norm(None), options)]
-    return _shares(programmes, norms, np.stack(weights)[None], options)[0][0]
+    return _margin_shares(programmes, norms, np.stack(weights)[None], options)[0][0]
 
 
 def _solve(

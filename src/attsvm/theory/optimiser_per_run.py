@@ -138,7 +138,7 @@ def _adam_without_constant(parameters: Any, lr: float, **options: Any) -> Optimi
     return torch.optim.Adam(parameters, lr=lr, eps=0.0, **options)
 
 
-def _mirror(p: float) -> Callable[..., Optimizer]:
+def _mirror_descent(p: float) -> Callable[..., Optimizer]:
     return lambda parameters, lr, **options: MirrorDescent(
         parameters, lr=lr, p=p, **{"normalize": True, **options}
     )
@@ -187,7 +187,7 @@ def named_optimizer(name: str, lr: float, **options: Any) -> tuple[str, MakeOpti
     if name in OPTIMISERS:
         title, kind = OPTIMISERS[name]
     elif family == "mirror":
-        title, kind = f"mirror descent, p = {rest}", _mirror(_exponent(name, rest))
+        title, kind = f"mirror descent, p = {rest}", _mirror_descent(_exponent(name, rest))
     elif colon and rest:
         title, kind = rest, _imported(family, rest)
     else:

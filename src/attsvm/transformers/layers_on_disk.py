@@ -32,7 +32,7 @@ class LayersOnDisk(Mapping[int, Layer]):
 
     def __init__(self, folder: str | Path | None = None, block_size: int = 1 << 25) -> None:
         try:
-            self._file = tempfile.TemporaryFile(prefix=".attsvm-", dir=folder)  # noqa: SIM115 - held
+            self._file = tempfile.TemporaryFile(prefix=".attsvm-", dir=folder)  # noqa: SIM115
         except OSError as error:
             raise InputError(
                 f"{folder} takes no temporary file ({error.strerror}); give a folder that is there"

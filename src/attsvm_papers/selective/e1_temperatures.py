@@ -257,11 +257,11 @@ def sharpness(e, axes):
     .03: those that want flat and those that want sharp attention. Dashed: what they want.
     """
     rows = e.where(part="trained", apart=NEAR)
-    for place, variant in enumerate((WITHOUT, SHARED, FREE)):
+    for k, variant in enumerate((WITHOUT, SHARED, FREE)):
         of_variant = rows.where(variant=variant)
         for first, colour, label in ((0, kit.TRAINED, "wants flat"), (1, kit.ATTENTION, "sharp")):
             values = of_variant["selected"][:, first::2]
-            at = [place + 0.25 * (first - 0.5)]
+            at = [k + 0.25 * (first - 0.5)]
             kit.dots(
                 axes[0],
                 at,
@@ -269,7 +269,7 @@ def sharpness(e, axes):
                 color=colour,
                 markersize=2,
                 alpha=0.5,
-                label=None if place else label,
+                label=None if k else label,
             )
     for level in np.unique(rows["target"]):
         axes[0].axhline(level, color=kit.FAINT, linestyle="--", linewidth=0.8)

@@ -273,9 +273,9 @@ def state_of(
         raise InputError(
             f"sequence {single} has one token only, so there is nothing to choose; leave it out"
         )
-    values = None if scores is None else _checked("scores", scores, (data.n, data.T))
+    values = None if scores is None else _array_of_shape("scores", scores, (data.n, data.T))
     if tokens is not None:
-        chosen = _checked("tokens", tokens, (data.n,)).astype(np.int64)
+        chosen = _array_of_shape("tokens", tokens, (data.n,)).astype(np.int64)
     elif values is not None:
         chosen = np.where(data.mask, values, -np.inf).argmax(axis=1)
     else:
@@ -298,7 +298,7 @@ def state_of(
     return _state(sequences, p=p)
 
 
-def _checked(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
+def _array_of_shape(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
     array = np.asarray(value)
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}; it must be {shape}")
