@@ -105,6 +105,16 @@ def test_predict_gives_the_rows_of_the_fit_the_same_numbers(run, request, tmp_pa
         assert new == row
 
 
+def test_rows_that_are_left_out_and_texts_without_a_known_word_are_counted(films, tmp_path, capsys):
+    rows = [["n1", "a fine film"], ["n2", ""], ["n3", "xylophone"]]
+    path = _write(tmp_path / "new.csv", ["key", "text"], rows)
+    command = ["predict", str(films[0]), str(path), "--out", str(tmp_path / "answers.csv")]
+    assert main([*command, "--skip-empty"]) == 0
+    told = capsys.readouterr()
+    assert "Left out: 1 row without a text or a label." in told.out + told.err
+    assert "1 of 2 texts have no known word" in told.out + told.err
+
+
 def test_new_rows_need_no_label_and_come_back_from_python(films, tmp_path):
     path = _write(tmp_path / "new.csv", ["key", "text"], [["n1", "a fine film"], ["n2", "dull"]])
     answers = attsvm.load_run(films[0]).predict(path)

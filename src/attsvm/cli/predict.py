@@ -79,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
     show(f"{count} rows; predicted: {calls}")
     if labelled := right.total():
         show(f"right on {right[True] / labelled:.1%} of the {labelled} rows with a label")
+    for note in (*dataset.notes, *encoded.notes):
+        tell(note)
     tell(f"answers: {options.out}")
     if options.patches is not None:
         write_table(patches(fitted.model, dataset, encoded), PATCH_COLUMNS, options.patches)

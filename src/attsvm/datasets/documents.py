@@ -147,7 +147,8 @@ def text_dataset(
     }
     name, notes = name_of(path.name), [token]
     if source.skipped:
-        notes.append(f"{source.skipped} rows without a text or a label are left out.")
+        rows = "1 row" if source.skipped == 1 else f"{source.skipped} rows"
+        notes.append(f"Left out: {rows} without a text or a label.")
     if source.held is not None and source.repeated:
         share = f"{source.repeated} of the {len(source.held)} texts held out"
         notes.append(f"{share} are among the others too.")
