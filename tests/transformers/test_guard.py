@@ -623,3 +623,24 @@ def test_an_error_of_the_model_is_its_own_and_ends_the_measurement(action: str) 
     model(torch.ones(1, 3, 8)).sum().backward()
     optimizer.step()
     assert [head.step for head in guard.metrics()] == [0, 0]
+
+
+def test_a_model_that_multiplies_by_hand_without_a_module_of_attention() -> None:
+    """Texts and heads are one axis, so the number of heads is what the model itself says."""
+
+    class ByHand(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_heads, self.weight = 2, nn.Parameter(torch.eye(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.unflatten(-1, (2, 8)).transpose(1, 2).flatten(0, 1)
+            return (x @ self.weight @ x.mT).softmax(dim=-1) @ x
+
+    net = ByHand()
+    guard = LogitGuard(net, every=1)
+    with pytest.warns(UserWarning, match="weights of ByHand were not recognised"):
+        net(X)
+    products = X.unflatten(-1, (2, 8)).transpose(1, 2)
+    expected = (products @ products.mT).amax(dim=(0, 2, 3))
+    torch.testing.assert_close(peaks(guard), expected)
