@@ -62,3 +62,13 @@ def test_several_heads_need_a_witness_each():
     ]
     assert auc[1] >= 0.97
     assert auc[1] > auc[0]
+
+
+@pytest.mark.parametrize(
+    ("penalty", "seed"), [(1e-4, 5), (1e-5, 5), (1e-6, 2), (1e-6, 3), (1e-7, 3), (1e-7, 5)]
+)
+def test_small_penalties_are_certified(penalty, seed):
+    """Which takes gradients beyond single precision: bounds of the gap divide by the penalty."""
+    bags = planted_witnesses("linear", n=60, instances=6, seed=seed, d=4)
+    model = WitnessSVC(penalty=penalty).fit(bags, bags.labels)
+    assert [step.status for step in model.convex_steps_] == ["optimal"]

@@ -128,7 +128,8 @@ def polish(
     Args:
         objective: of the columns.
         start: weights.
-        dtype: of the products of a pass; that of the certificate must be float64.
+        dtype: of the products of a pass and of its small problem; that of the certificate must be
+            float64.
         options: when to end.
     """
     penalty = objective.penalty
@@ -230,7 +231,7 @@ def _pass(
         known = earlier[np.searchsorted(earlier, begin) :]
         known = known[: np.searchsorted(known, begin + len(block.rows))] - begin
         heavy = _heavy_rows(attention, np.abs(slope) / scale, cuts, known, options)
-        heavy_rows.append((block.rows[heavy] / problem.unit).astype(np.float32))
+        heavy_rows.append((block.rows[heavy] / problem.unit).astype(dtype))
         chosen.append(begin + heavy)
         for i in np.flatnonzero(lengths > options.short):
             others = np.arange(cuts[i], cuts[i + 1])
@@ -241,7 +242,7 @@ def _pass(
             mean = segments.columns(block.rows[cuts[i] : cuts[i + 1]].T, share).T
             mean = mean / (np.maximum(mass, 1e-30) * problem.unit)[:, None]
             rest = np.where(mass > 1e-12, total[i] + np.log(np.maximum(mass, 1e-30)), -1e4)
-            means.append(mean.astype(np.float32))
+            means.append(mean.astype(dtype))
             rests.append(rest)
     if objective.gain is not None:
         linear = (objective.gain * weights).sum(axis=0).reshape(count, groups).sum(axis=1)
@@ -251,7 +252,7 @@ def _pass(
     value += 0.5 * objective.penalty * np.einsum("dc,dc->c", points, points)
     rows = np.concatenate(chosen)
     long = np.flatnonzero(bags.lengths > options.short)
-    tangents: FloatArray = np.empty((count * groups, len(long), bags.d), np.float32)
+    tangents: FloatArray = np.empty((count * groups, len(long), bags.d), dtype)
     levels = np.empty((len(long), count * groups))
     for k, (mean, rest) in enumerate(zip(means, rests, strict=True)):
         tangents[:, k] = mean
@@ -332,13 +333,13 @@ class _SmallLoss:
         groups, size = problem.columns, self.rows.shape[1] + 1
         of = (columns[:, None] * groups + np.arange(groups)).ravel()
         weights = _parted(points, size)
-        single: FloatArray = weights[:-1].astype(np.float32)
+        rounded: FloatArray = weights[:-1].astype(self.rows.dtype)
         constant = CONSTANT * weights[-1]
-        scores = segments.columns(self.rows, single).astype(np.float64) + constant
+        scores = segments.columns(self.rows, rounded).astype(np.float64) + constant
         top = segments.largest(scores, self.cuts)
         tangent = np.empty((len(self.long), len(of)))
         for k, column in enumerate(of):
-            tangent[:, k] = matmul(self.tangents[column], np.ascontiguousarray(single[:, k]))
+            tangent[:, k] = matmul(self.tangents[column], np.ascontiguousarray(rounded[:, k]))
         tangent += self.levels[:, of] + constant
         top[self.long] = np.maximum(top[self.long], tangent)
         lengths = np.diff(self.cuts)
@@ -353,9 +354,9 @@ class _SmallLoss:
         powers *= np.repeat(pulled, lengths, axis=0)
         others *= pulled[self.long]
         gradient = np.empty_like(weights)
-        gradient[:-1] = segments.columns(self.rows.T, powers.astype(np.float32))
+        gradient[:-1] = segments.columns(self.rows.T, powers.astype(self.rows.dtype))
         for k, column in enumerate(of if len(self.long) else []):
-            gradient[:-1, k] += others[:, k].astype(np.float32) @ self.tangents[column]
+            gradient[:-1, k] += others[:, k].astype(self.rows.dtype) @ self.tangents[column]
         gradient[-1] = CONSTANT * slope.sum(axis=0)
         values = np.einsum("nc,nc->c", shares, losses)
         if self.objective.gain is not None:
