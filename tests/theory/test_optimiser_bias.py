@@ -1,11 +1,13 @@
 """Which margin an optimiser maximises: shares, what counts, and runs that leave others alone."""
 
+import itertools
 import json
 import math
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 from torch import nn
 
 import attsvm
@@ -135,9 +137,40 @@ def test_factors_and_a_head_are_trained_too(parameters):
 def test_the_picture_and_the_table_have_a_line_per_norm():
     bias = implicit_bias(steepest("fro", 0.1), seeds=2, steps=2000, norms=("fro", "linf"))
     ax = bias.plot()
-    assert [line.get_label() for line in ax.lines][:2] == [row["norm"] for row in bias.rows()]
+    assert [line.get_label() for line in ax.lines][:2] == ["Frobenius norm", "ℓ∞ norm"]
     assert str(bias).count("\n") == 3
     assert set(bias.arrays()) >= {"share", "null"}
+
+
+def shares(last, tenth, norms=("fro", "l1")):
+    """Two runs whose shares end near ``last``, one per norm, from those at a tenth."""
+    share = np.array([tenth, last])[:, None] + np.array([-0.001, 0.001])[:, None]
+    return ImplicitBias(
+        "momentum", norms, np.array([10, 100]), share, share, np.zeros_like(share[0]),
+        np.ones(2, bool), np.ones(2, bool),
+    )  # fmt: skip
+
+
+def test_the_verdict_begins_with_the_answer_and_says_what_to_do():
+    rising = shares([0.43, 0.3], [0.2, 0.1]).verdict
+    assert rising.startswith("The Frobenius margin leads so far: after 100 steps momentum reaches")
+    assert "take more steps or a larger lr" in rising
+    settled = shares([0.43, 0.3], [0.43, 0.3]).verdict
+    assert settled.startswith("The Frobenius margin leads: after 100 steps momentum reaches 0.43")
+    assert "take more steps" not in settled
+    assert shares([0.43, 0.43], [0.2, 0.2]).verdict.startswith("None yet: ")
+    assert shares([0.43, 0.43], [0.43, 0.43]).verdict.startswith("None leads: ")
+
+
+def test_names_of_curves_that_end_close_together_do_not_overlap():
+    norms = ("fro", "lp:1.5", "lp:3", "spec", "l1")
+    axes = shares([0.43, 0.42, 0.425, 0.05, 0.01], [0.1] * 5, norms).plot()
+    axes.figure.canvas.draw()
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without lines to the curves
+    heights = sorted((box.y0 + box.height / 2, box.height) for box in boxes)
+    assert len(heights) == 5
+    for (low, height), (high, _) in itertools.pairwise(heights):
+        assert high - low >= 0.75 * height  # lines of text, whose boxes hold empty space above
 
 
 def test_the_table_says_what_a_negative_share_means():
@@ -184,7 +217,7 @@ def test_the_command_writes_one_page_of_a_class_of_this_folder(tmp_path, monkeyp
     words = "bias --optimizer mine_in_a_folder:Normed --lr .1 --seeds 3 --steps 400 --quiet"
     assert main([*words.split(), "--norm", "fro", "--norm", "linf", "--set", "factor=1.5"]) == 0
     out = capsys.readouterr().out
-    assert "After 400 steps Normed reaches" in out
+    assert "after 400 steps Normed reaches" in out
     folder = tmp_path / "runs" / "bias-mine-in-a-folder-Normed"
     page = (folder / "report.html").read_text()
     run = json.loads((folder / "run.json").read_text())

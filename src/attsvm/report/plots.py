@@ -40,6 +40,43 @@ def axes_of(ax: Axes | None) -> Axes:
     return plt.subplots()[1]
 
 
+def label_line_ends(axes: Axes, apart: float = 11.0) -> None:
+    """The label of every line right of its last point, within the limits of ``y`` and at least
+    ``apart`` points below the one above, with a thin line between the two where it had to move.
+    """
+    from scipy.optimize import isotonic_regression
+
+    ends = [
+        (*np.asarray(line.get_xydata(), dtype=float)[-1], line)
+        for line in axes.lines
+        if not str(line.get_label()).startswith("_")
+    ]
+    ends = sorted((end for end in ends if np.isfinite(end[1])), key=lambda end: end[1])
+    if not ends:
+        return
+    points = axes.bbox.height / axes.figure.dpi * 72.0
+    low, high = axes.get_ylim()
+    gap = min(apart * (high - low) / points, (high - low) / len(ends))
+    at = np.clip([y for _, y, _ in ends], low, high)
+    # the heights nearest to the ends, in squares, that are a gap apart
+    steps = gap * np.arange(len(ends))
+    heights = np.clip(isotonic_regression(at - steps).x, low, high - steps[-1]) + steps
+    moves = np.abs(heights - at) > gap / 4
+    right = 14 if moves.any() else 4
+    for (x, _, line), y, height, moved in zip(ends, at, heights, moves, strict=True):
+        arrow = {"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5,
+                 "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)}  # fmt: skip
+        axes.annotate(
+            str(line.get_label()),
+            (x, y),
+            xytext=(right, (height - y) / (high - low) * points),
+            textcoords="offset points",
+            va="center",
+            color=line.get_color(),
+            arrowprops=arrow if moved else None,
+        )
+
+
 def _planar(what: str, shape: tuple[int, ...]) -> None:
     if shape[-1] != 2:
         raise InputError(
@@ -143,7 +180,7 @@ def _half_planes(axes: Axes, solution: MarginSolution) -> None:
         return
     axes.plot(*np.stack([np.zeros(2), best], axis=1), color=INK, linewidth=1.8)
     axes.plot(*best, "o", color=INK)
-    axes.set_title(f"max-margin prompt, {solution.geometry!r}")
+    axes.set_title(f"max-margin prompt, {solution.geometry.title}")
 
 
 _QUANTITIES = {

@@ -29,7 +29,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, optimal_tokens, selection_margins
 from attsvm.norms import Norm, as_norm
-from attsvm.report.plots import axes_of
+from attsvm.report.plots import axes_of, label_line_ends
 from attsvm.report.style import BEST, FAINT, INK, TRAINED, logarithmic
 from attsvm.solvers import MarginSolution, max_margin_batch
 from attsvm.theory.optimiser_per_run import MakeOptimizer, optimizer_of_runs
@@ -136,25 +136,29 @@ class ImplicitBias(Compact):
 
     @property
     def verdict(self) -> str:
-        """Sentences for a reader: shares, the leading norm, and which runs count."""
+        """Sentences for a reader: the norm whose margin leads, shares, and which runs count."""
         runs, counted = len(self.selects), int(self.selects.sum())
+        after = f"after {_steps(self.steps[-1])} {self.optimizer}"
         if not counted:
             return (
-                f"After {_steps(self.steps[-1])} {self.optimizer} has selected no tokens in any of"
-                f" {runs} runs; take more steps or larger ones."
+                f"None yet: {after} has selected no tokens in any of {runs} runs; take more steps"
+                " or a larger lr."
             )
         first, *others = self._ranking()
-        best = f"{_format_interval(self.last(first))} of the largest {_title(first)} margin"
-        sentence = f"After {_steps(self.steps[-1])} {self.optimizer} reaches {best}"
+        rising = self.is_rising(first)
+        sentence = (
+            f"{self._answer(first, rising)}: {after} reaches {_format_interval(self.last(first))}"
+            f" of the largest {_margin_title(first)}"
+        )
         if others:
             second = others[0]
-            sentence += f", and {format_share(self.last(second).mean)} of the {_title(second)} one"
-            if self.leader is None:
-                sentence += ": no norm leads"
-        if self.is_rising(first):
             sentence += (
-                f"; still rising, from {format_share(self.last(first, 0.1).mean)} at a tenth"
+                f", and {format_share(self.last(second).mean)} of the largest"
+                f" {_margin_title(second)}"
             )
+        if rising:
+            tenth = format_share(self.last(first, 0.1).mean)
+            sentence += f". Still rising, from {tenth} at a tenth: take more steps or a larger lr"
         null = _mean(self.null[self.selects, self._position(first)])
         sentence += f". Random margins of the same tokens reach {format_share(null.mean)}."
         if counted < runs:
@@ -166,6 +170,16 @@ class ImplicitBias(Compact):
                 " held against the margins of those."
             )
         return sentence
+
+    def _answer(self, first: str, rising: bool) -> str:
+        """Which margin is maximised, in a few words, where the share in ``first`` is largest."""
+        if len(self.norms) == 1:
+            return f"Only the {_margin_title(first)} was measured"
+        if self.selects.sum() == 1:
+            return "Undecided by one run"
+        if self.leader is None:
+            return "None yet" if rising else "None leads"
+        return f"The {_margin_title(first)} leads" + (" so far" if rising else "")
 
     def rows(self) -> list[dict[str, Any]]:
         """A table with a row per norm, the largest share first: ``norm``, ``share`` with ``low``
@@ -222,23 +236,16 @@ class ImplicitBias(Compact):
             mean, low, high = np.array(means).T
             colour = TRAINED if rank == 0 else BEST if rank == 1 else FAINT
             steps = self.steps[is_positive]
-            axes.plot(steps, mean[is_positive], color=colour, label=norm)
+            axes.plot(steps, mean[is_positive], color=colour, label=as_norm(norm).title)
             axes.fill_between(
                 steps, *(np.clip(end, -1, 1)[is_positive] for end in (low, high)), color=colour,
                 alpha=0.15, linewidth=0,
             )  # fmt: skip
-            axes.annotate(
-                norm,
-                (steps[-1], mean[-1]),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                color=colour,
-            )
         axes.axhline(1.0, color=INK, linewidth=0.7)
         axes.set_xlim(*self.steps[is_positive][[0, -1]])  # also where no run has selected
         logarithmic(axes.xaxis, self.steps[is_positive])
         axes.set(ylim=(0.0, 1.05), xlabel="step", ylabel="share of the largest margin")
+        label_line_ends(axes)
         return axes
 
     def _position(self, norm: str) -> int:
@@ -488,5 +495,7 @@ def _steps(count: int) -> str:
     return f"{int(count):,} steps"
 
 
-def _title(norm: str) -> str:
-    return as_norm(norm).title.removesuffix(" norm")
+def _margin_title(norm: str) -> str:
+    title = as_norm(norm).title
+    name = title.removesuffix(" norm")
+    return f"{name} margin" if name != title else f"margin in the {title}"
