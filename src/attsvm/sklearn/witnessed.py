@@ -10,7 +10,8 @@
    at each of the falling penalties from where they were at the one before.
 4. The penalty is chosen by the loss of bags left out. Unfinished weak penalties look better than
    they are, so the folds of the best one are finished (:mod:`attsvm.sklearn.compressed`) before it
-   is believed, until the best is a finished one.
+   is believed, until the best is a finished one. Where even that is not beyond doubt better than
+   chance, all are finished; folds that are finished share starts once more, as in step 3.
 5. The candidate that was fitted to all bags is finished and certified; where pooling is hard, its
    selection and convex steps alternate.
 """
@@ -124,6 +125,8 @@ class _Search:
         weights: for each penalty ``(d + 1, F * G)``, of which the last fold leaves nothing out.
         left_out: for each penalty ``(n, G)`` of bags by the folds that left them out.
         losses: ``(P,)``: by which penalties were compared at last.
+        chance: ``(n,)``: the loss of each bag by the shares of the classes.
+        candidates: number of weights that are compared with it.
     """
 
     def __init__(
@@ -137,6 +140,10 @@ class _Search:
         self.penalties = training.penalties if penalty is None else np.array([penalty])
         shares = [*map(training.fold_shares, self.folds), training.shares]
         self.shares = np.column_stack(shares)
+        labels, weights = training.labels, training.weights
+        self.chance = -np.log(np.bincount(labels, weights) / weights.sum())[labels]
+        # of all starts, and once more where they are finished
+        self.candidates = (len(options.adam.rates) + 1) * len(self.penalties) * self.shares.shape[1]
         self.losses = np.zeros(len(self.penalties))
         self.is_finished = np.zeros(len(self.penalties), dtype=np.bool_)
         self.weights: list[FloatArray] = []
@@ -168,14 +175,16 @@ class _Search:
         sums = problem.log_sums(weights)
         losses, _ = problem.losses(sums, self.training.labels)
         squares = (weights * weights).sum(axis=0).reshape(starts * per_start, -1).sum(axis=1)
-        best = self._best_starts(losses, squares).ravel()
+        best = self._best_starts(losses, squares, self.penalties).ravel()
         size, groups = len(weights), problem.columns
         weights = weights.reshape(size, -1, groups)[:, best].reshape(size, penalties, -1)
         sums = sums[:, best].reshape(len(sums), penalties, folds, groups)
         self.weights = [np.ascontiguousarray(weights[:, p]) for p in range(penalties)]
         self.left_out = [left_out_values(sums[:, p], self.folds) for p in range(penalties)]
 
-    def _best_starts(self, losses: FloatArray, squares: FloatArray) -> IntArray:
+    def _best_starts(
+        self, losses: FloatArray, squares: FloatArray, penalty: FloatArray
+    ) -> IntArray:
         r"""``(P, F)``: the candidate that each fold of each penalty goes on from.
 
         1. The objective of every fold at the candidates of all folds.
@@ -188,13 +197,14 @@ class _Search:
         Args:
             losses: ``(n, C)`` of the bags under all starts, penalties and folds.
             squares: ``(C,)`` of their weights.
+            penalty: ``(P,)``.
         """
         labels, weights, groups = self.training.labels, self.training.weights, self.training.groups
-        penalties, folds = len(self.penalties), self.shares.shape[1]
+        penalties, folds = len(penalty), self.shares.shape[1]
         shape = (-1, penalties, folds)
         # 1. objectives
         objective = (self.shares.T @ losses).reshape(folds, *shape)
-        objective += 0.5 * self.penalties[:, None] * squares.reshape(shape)
+        objective += 0.5 * penalty[:, None] * squares.reshape(shape)
         # 2. candidates of other folds
         group = np.arange(len(labels))
         if groups is not None:
@@ -203,10 +213,9 @@ class _Search:
         left_out = np.zeros_like(self.shares)
         for k, fold in enumerate(self.folds):
             left_out[fold.test, k] = counts[fold.test]
-        chance = -np.log(np.bincount(labels, weights) / weights.sum())[labels]
-        gains = (chance[:, None] - losses).reshape(len(labels), *shape)
+        gains = (self.chance[:, None] - losses).reshape(len(labels), *shape)
         log_ratios = np.einsum("nf,nspf->spf", left_out, gains)
-        is_better = log_ratios > np.log(losses.shape[1] / self.options.doubt)
+        is_better = log_ratios > np.log(self.candidates / self.options.doubt)
         is_own = np.eye(folds, dtype=np.bool_)[:, None, None, :]
         objective[~(is_own | is_better)] = np.inf
         # 3. the least
@@ -236,13 +245,27 @@ class _Search:
             self.losses = self._compared()
             chosen = int(np.argmin(self.losses))
             if self.is_finished[chosen]:
-                return chosen
-            penalty = float(self.penalties[chosen])
-            polished = self._finished_folds(penalty, self.weights[chosen], self.options.folds)
+                if self.is_finished.all() or self._beats_chance(self.losses[chosen]):
+                    return chosen
+                chosen = int(np.argmin(np.where(self.is_finished, np.inf, self.losses)))
+            penalty, options = float(self.penalties[chosen]), self.options.folds
+            polished = self._finished_folds(penalty, self.weights[chosen], options)
+            losses, _ = self.problem.losses(polished.sums, self.training.labels)
+            squares = (polished.weights * polished.weights).sum(axis=0)
+            best = self._best_starts(losses, squares, np.array([penalty]))[0]
+            if not np.array_equal(best, np.arange(len(best))):
+                polished = self._finished_folds(penalty, polished.weights[:, best], options)
             self.weights[chosen] = polished.weights
             self.left_out[chosen] = left_out_values(polished.sums, self.folds)
             self.is_finished[chosen] = True
             self.tick(self.options.adam.steps + int(self.is_finished.sum()))
+
+    def _beats_chance(self, loss: float) -> bool:
+        """Whether the least loss of all penalties is beyond doubt; see :meth:`_best_starts`."""
+        weights = self.training.weights
+        bags = weights.sum() ** 2 / np.sum(weights**2)  # the effective size of a weighted sample
+        gain = bags * (self.training.shares @ self.chance - loss)
+        return bool(gain > np.log(len(self.penalties) / self.options.doubt))
 
     def _compared(self) -> FloatArray:
         """``(P,)``: the losses of bags left out; after the slope of probabilities where even the
