@@ -164,6 +164,9 @@ def run(options: argparse.Namespace) -> int:
         if options.encoder is not None:
             load_options |= {"cache": folder.parent / ".encoded", "progress": progress}
         dataset = load(options.data, **load_options)
+        if not options.quiet:
+            for note in dataset.notes:
+                tell(note)
         if dataset.kind == "slide":
             return _fit_slides(options, dataset, settings, folder, progress)
         result = fit_dataset(
