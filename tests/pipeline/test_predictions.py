@@ -150,6 +150,21 @@ def test_a_fit_says_what_it_left_out_and_its_report_shows_rows_of_the_prediction
         assert example["view"]["text"] == rows[example["row"] - 6][1]
 
 
+def test_without_out_predictions_are_named_after_the_data_and_never_replaced(
+    films, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "new.csv", ["key", "text"], [["n1", "a fine film"]])
+    command = ["predict", str(films[0]), "new.csv"]
+    assert main(command) == 0
+    assert "answers: predictions-new.csv" in capsys.readouterr().err
+    written = (tmp_path / "predictions-new.csv").read_bytes()
+    assert main(command) == 2
+    assert "--out predictions-new.csv" in capsys.readouterr().err
+    assert (tmp_path / "predictions-new.csv").read_bytes() == written
+    assert main([*command, "--out", "predictions-new.csv"]) == 0
+
+
 def test_new_rows_need_no_label_and_come_back_from_python(films, tmp_path):
     path = _write(tmp_path / "new.csv", ["key", "text"], [["n1", "a fine film"], ["n2", "dull"]])
     answers = attsvm.load_run(films[0]).predict(path)
