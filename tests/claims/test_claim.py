@@ -339,3 +339,25 @@ def test_a_verdict_is_a_row_of_a_data_frame_and_of_a_latex_table():
     assert len(frame) == 1
     assert frame["verdict"][0] == verdict.verdict
     assert verdict.to_latex().startswith(r"A\_1 & 50 \% are small. & 0.05 & at most 0.1 & 2 of 2")
+
+
+RECORDED = {"step": [[1, 10], [1, 10]], "gap": [[0.5, 0.1], [0.6, 0.2]]}
+
+
+def test_a_claim_about_a_step_that_was_not_recorded_is_not_applicable():
+    verdict = claim(measure=lambda e: e.at("gap", 1000)).check(RECORDED)
+    assert (verdict.verdict, verdict.unmet) == ("not applicable", ("a record of step 1000",))
+    assert claim(measure=lambda e: e.at("gap", 10)).check(RECORDED).verdict == "holds"
+    null = Null("later", lambda e: e.but({"gap": e.at("gap", 20)}))
+    assert claim(measure=lambda e: e.end("gap"), null=null).check(RECORDED).unmet == (
+        "a record of step 20",
+    )
+
+
+def test_the_nearest_record_stands_in_only_where_it_is_asked_for_and_is_noted():
+    with pytest.raises(InputError, match="1000 is none of the recorded steps"):
+        Evidence(RECORDED).at("gap", 1000)
+    evidence = Evidence(RECORDED).with_nearest_steps()
+    assert evidence.take([1]).at("gap", 1000).tolist() == [0.2]
+    assert evidence.at("gap", 1).tolist() == [0.5, 0.6]
+    assert evidence.replaced_steps == {1000: 10}

@@ -103,7 +103,8 @@ def test_what_is_left_out_is_counted(write, texts):
     assert encoded.bags.lengths.max() == 3
     assert encoded.bags.lengths[-2:].tolist() == [1, 1]
     assert not encoded.bags[-2:].rows.any()
-    assert encoded.views[-1] == {"kind": "text", "text": "!!!", "spans": [[]]}
+    view = {"kind": "text", "text": "!!!", "spans": [[]], "places": [None]}
+    assert encoded.views[-1] == view
     assert len(encoded.views[0]["spans"]) == 3
 
 
@@ -126,14 +127,14 @@ def test_options_that_are_refused(jsonl, options, sentence):
         load(jsonl, **options)
 
 
-def places(text):
-    """The characters of every word."""
+def words_with_places(text):
+    """The characters of every word, and where each stands first."""
     return _spans(dict.fromkeys(words(text), 0), len(text), text)
 
 
 def test_of_a_long_text_a_view_keeps_what_a_page_can_show():
     long = "early " + "filler " * 100_000 + "late " + "filler " * 1000 + "x" * 300_000
-    view = text_view(long, places(long))
+    view = text_view(long, *words_with_places(long))
     assert view["characters"] == len(long)
     assert len(json.dumps(view)) < 200_000
     text, spans = view["text"], view["spans"]
@@ -146,9 +147,10 @@ def test_of_a_long_text_a_view_keeps_what_a_page_can_show():
 
 
 def test_a_view_of_a_short_text_is_the_text():
-    view = text_view("one two one", places("one two one"))
+    view = text_view("one one two one", *words_with_places("one one two one"))
     assert view == {
         "kind": "text",
-        "text": "one two one",
-        "spans": [[[0, 3], [8, 11]], [[4, 7]]],
+        "text": "one one two one",
+        "spans": [[[0, 3], [4, 7], [12, 15]], [[8, 11]]],
+        "places": [1, 3],
     }

@@ -102,3 +102,11 @@ def test_the_gradient_of_the_log_excess():
         for row in np.eye(4).reshape(2, 2, 2, 2)
     ]
     assert value(W)[1] == pytest.approx(np.array(numeric), abs=1e-8)
+
+
+def test_growth_of_the_norm_is_in_units_of_the_step_that_was_chosen():
+    figure = experiment("mmts-3")
+    cells = figure.work(figure.at(values={"steps": "300", "lr": "0.05"}))
+    evidence = figure.evidence(cells, [figure.run(**cell) for cell in cells])
+    (growth,) = (claim.measure(evidence) for claim in figure.claims if claim.id == "E1.3l")
+    assert growth[-1] == pytest.approx(1.0, abs=0.01)  # its direction has settled

@@ -9,6 +9,7 @@ import pytest
 import attsvm
 from attsvm.cli import main
 from attsvm.datasets import planted_witnesses
+from attsvm.datasets.sentences import words
 from attsvm.pipeline.predictions import write_table
 
 QUICK = ["--quiet", "--steps", "100"]
@@ -29,12 +30,12 @@ def _write(path, header, rows):
 def films(tmp_path_factory):
     """A run fitted to labelled texts: its folder and their file."""
     home = tmp_path_factory.mktemp("films")
-    words, rng = {"bad": ["dull", "weak"], "good": ["warm", "fine"]}, np.random.default_rng(0)
+    telling, rng = {"bad": ["dull", "weak"], "good": ["warm", "fine"]}, np.random.default_rng(0)
     rows = []
     for k in range(80):
         label = ("bad", "good")[k % 2]
         filler = rng.choice(["we", "saw", "a", "film", "at", "home"], 4)
-        rows.append([f"=r{k}", " ".join([*filler, rng.choice(words[label])]), label])
+        rows.append([f"=r{k}", " ".join([*filler, rng.choice(telling[label])]), label])
     path = _write(home / "films.csv", ["key", "text", "label"], rows)
     command = ["fit", str(path), "--id", "key", "--dimension", "4", "--out", str(home / "run")]
     assert main([*command, *QUICK]) in (0, 3)
@@ -68,6 +69,18 @@ def test_every_row_of_every_split_is_answered(films):
         assert answer["rival_position"] != answer["position"]
         assert 0.5 <= float(answer["probability"]) <= 1
         assert float(answer["margin"]) >= 0
+
+
+def test_the_position_of_a_word_counts_all_words_of_its_text(films, tmp_path):
+    texts = ["unheard a a a film, at home: a film; DULL dull", "at at unheard fine", "unheard"]
+    path = _write(tmp_path / "new.csv", ["key", "text"], [["n", text] for text in texts])
+    *answers, without = attsvm.load_run(films[0]).predict(path)
+    for answer, text in zip(answers, texts, strict=False):
+        for name, column in (("chosen", "position"), ("rival", "rival_position")):
+            place = words(text).index(answer[name].lower()) + 1
+            assert answer[column] == place, (text, name)
+    assert [answer["chosen"] for answer in answers] == ["DULL", "fine"]
+    assert (without["chosen"], without["position"]) == ("", None)
 
 
 def test_the_accuracy_of_the_answers_is_that_of_the_report(bags):

@@ -13,6 +13,7 @@ from attsvm.base.errors import InputError, UnavailableError
 from attsvm.base.files import load_arrays
 from attsvm.base.store.environment import environment, versions
 from attsvm.claims import Claim, at_most
+from attsvm.cli import main
 from attsvm.report.style import canvas, render
 from attsvm_papers.kit import Experiment
 from attsvm_papers.runs import cells as cells_module
@@ -290,3 +291,39 @@ def test_a_file_in_the_way_is_named_before_anything_is_computed(tmp_path):
     with pytest.raises(InputError, match=r"index\.html is in the way"):
         reproduce(["mmts-99"], out, seeds=6, jobs=1)
     assert state.calls == []
+
+
+def draw_at_step(evidence):
+    for when in (10, 100):
+        with canvas(2.0) as (figure, axes):
+            axes[0].plot(evidence["seed"], evidence.at("value", when))
+            yield render(figure, f"step-{when}", "Values", "By seed.", "A line.")
+
+
+def recorded(first, count, power):
+    seeds = np.arange(first, first + count)
+    values = np.stack([seeds, seeds**power], axis=1)
+    return {"seed": seeds, "step": np.tile([1, 10], (count, 1)), "value": values}
+
+
+def test_figures_and_page_of_a_run_that_lacks_a_step_are_made_and_say_so(tmp_path, known):
+    claims = (replace(TOY.claims[0], measure=lambda e: e.at("value", 100)),)
+    known(replace(TOY, run=recorded, plot=draw_at_step, claims=claims))
+    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    (claim,) = run["claims"]
+    assert (claim["verdict"], claim["unmet"]) == ("not applicable", ["a record of step 100"])
+    page = (tmp_path / "out" / "mmts-99" / "report.html").read_text()
+    assert "no instance has: a record of step 100" in page
+    assert page.count("(step 10 in place of 100)</") == 1  # in the title of the second figure alone
+
+
+def test_the_page_and_the_terminal_say_which_parameters_were_changed(tmp_path, capsys):
+    command = ["reproduce", "mmts-99", "--jobs", "1", "--out", str(tmp_path / "out")]
+    page = tmp_path / "out" / "mmts-99" / "report.html"
+    words = "Parameters were changed (power = 3): claims about published numbers may not apply."
+    assert main([*command, "--set", "power=3"]) == 0
+    assert words in capsys.readouterr().out
+    assert words in page.read_text()
+    assert "--set power=3" in page.read_text()
+    assert main([*command, "--set", "power=2"]) == 0  # as it was
+    assert "Parameters were changed" not in capsys.readouterr().out + page.read_text()

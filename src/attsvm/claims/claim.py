@@ -19,13 +19,22 @@ from attsvm.claims.halves import FEW, half_samples
 from attsvm.claims.intervals import interval, share_interval
 
 
+class StepNotRecordedError(InputError):
+    """Evidence was asked for a step at which nothing was recorded."""
+
+    def __init__(self, step: float, records: str) -> None:
+        super().__init__(f"{step:g} is none of the recorded steps; see the column {records!r}")
+        self.step = step
+
+
 class Evidence(Mapping[str, NDArray[Any]]):
     """Named arrays of equal first length, the trials; parameters that vary are columns like any
     other.
 
     ``evidence["gap"]`` is a column, ``evidence.where(n=4, d=8)["gap"]`` its rows where those
     columns have those values. The names that were looked up are kept in :attr:`used`, so that a
-    verdict can say what it rests on.
+    verdict can say what it rests on; the steps that :meth:`at` took the nearest record of in
+    :attr:`replaced_steps`, None without :meth:`with_nearest_steps`.
 
     Args:
         columns: arrays; a scalar or an array of another length than the rest is an error.
@@ -40,7 +49,12 @@ class Evidence(Mapping[str, NDArray[Any]]):
         ([0.1, 0.2], 3)
     """
 
-    def __init__(self, columns: Mapping[str, ArrayLike], used: set[str] | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, ArrayLike],
+        used: set[str] | None = None,
+        replaced_steps: dict[float, float] | None = None,
+    ) -> None:
         self._columns = {name: np.asarray(column) for name, column in columns.items()}
         lengths = {
             name: len(column) if column.ndim else None for name, column in self._columns.items()
@@ -50,6 +64,7 @@ class Evidence(Mapping[str, NDArray[Any]]):
                 f"evidence needs columns with one row per trial; these have lengths {lengths}"
             )
         self.used: set[str] = set() if used is None else used
+        self.replaced_steps = replaced_steps
 
     @classmethod
     def of(cls, evidence: Evidence | Mapping[str, ArrayLike]) -> Evidence:
@@ -110,11 +125,12 @@ class Evidence(Mapping[str, NDArray[Any]]):
     def take(self, rows: ArrayLike) -> Evidence:
         """The rows that an index or mask array picks."""
         index = np.asarray(rows)
-        return Evidence({name: column[index] for name, column in self._columns.items()}, self.used)
+        columns = {name: column[index] for name, column in self._columns.items()}
+        return Evidence(columns, self.used, self.replaced_steps)
 
     def but(self, columns: Mapping[str, ArrayLike]) -> Evidence:
         """Evidence of these trials with other columns, in place of those of the same names."""
-        return Evidence({**self._columns, **columns})
+        return Evidence({**self._columns, **columns}, replaced_steps=self.replaced_steps)
 
     def levels(self, name: str) -> list[Any]:
         """The distinct values of a column, sorted; rows that lack one do not count."""
@@ -135,12 +151,29 @@ class Evidence(Mapping[str, NDArray[Any]]):
         """``(rows, ...)``: a column at the record of a step; every row has the same ones.
 
         Raises:
-            InputError: that step is no record.
+            InputError: that step is no record, see :meth:`with_nearest_steps`.
         """
-        records_of_step = np.flatnonzero(self[records][0] == step)
-        if not records_of_step.size:
-            raise InputError(f"{step:g} is none of the recorded steps; see the column {records!r}")
-        return self[name][:, int(records_of_step[0])]
+        steps = self[records][0]
+        records_of_step = np.flatnonzero(steps == step)
+        if records_of_step.size:
+            return self[name][:, int(records_of_step[0])]
+        if self.replaced_steps is None or np.isnan(steps).all():
+            raise StepNotRecordedError(step, records)
+        nearest = int(np.nanargmin(np.abs(steps - step)))
+        self.replaced_steps[step] = float(steps[nearest])
+        return self[name][:, nearest]
+
+    def with_nearest_steps(self) -> Evidence:
+        """This evidence, where :meth:`at` takes the nearest record of a step that was not recorded
+        and notes both in :attr:`replaced_steps`: for pictures of shorter runs.
+
+        Example:
+            >>> from attsvm.claims import Evidence
+            >>> evidence = Evidence({"step": [[1, 10]], "gap": [[0.5, 0.1]]}).with_nearest_steps()
+            >>> evidence.at("gap", 100).tolist(), evidence.replaced_steps
+            ([0.1], {100: 10.0})
+        """
+        return Evidence(self._columns, self.used, {})
 
     def end(self, name: str) -> NDArray[Any]:
         """``(rows, ...)``: a column at its last record."""
@@ -379,7 +412,8 @@ class Verdict:
             must pass); NaN when not applicable.
         passed: number of values that pass.
         counted: number of values that were looked at.
-        unmet: the assumptions that no instance meets.
+        unmet: the assumptions that no instance meets, or a step that the claim looks at and that
+            was not recorded.
         worst_values: of a claim about several parts the value that decides each, by its name.
         columns: the columns of the evidence that were read.
         interval: for claims that ask for it, the 95 % confidence interval (Student's t) of the mean
@@ -634,7 +668,8 @@ class Claim:
         return html_cell(self)
 
     def check(self, evidence: Evidence | Mapping[str, ArrayLike]) -> Verdict:
-        """The verdict on this evidence.
+        """The verdict on this evidence; ``not applicable`` where the claim looks at a step that was
+        not recorded.
 
         Raises:
             InputError: a column is missing, or an assumption or the null speaks of another number
@@ -642,6 +677,15 @@ class Claim:
         """
         every_row = Evidence.of(evidence)
         every_row.used.clear()
+        try:
+            return self._check(every_row)
+        except StepNotRecordedError as error:
+            columns = tuple(sorted(every_row.used))
+            unmet = (f"a record of step {error.step:g}",)
+            return Verdict(self, "not applicable", math.nan, 0, 0, unmet, columns)
+
+    def _check(self, every_row: Evidence) -> Verdict:
+        """The verdict; the error of a step that was not recorded is passed on."""
         counted = self._count(every_row)
         columns = tuple(sorted(counted.table.used))
         if counted.unmet:

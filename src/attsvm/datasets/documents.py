@@ -196,7 +196,7 @@ def encode_bags(
         query: see :func:`text`.
         max_tokens: longer bags are cut.
         spans: ``spans(text)`` lists the character ranges of each token of a text, in the order of
-            its bag.
+            its bag, and where its first one stands among the words, from 1.
         notes: sentences to put in front.
     """
     cut, empty = sum(len(bag) > max_tokens for bag in bags), sum(not bag for bag in bags)
@@ -218,24 +218,26 @@ def encode_bags(
 
     def view(i: int) -> View:
         content = source.texts[i]
-        ranges = spans(content)[:max_tokens] if bags[i] else [[]]
-        return text_view(content, ranges)
+        ranges, places = spans(content) if bags[i] else ([[]], [None])
+        return text_view(content, ranges[:max_tokens], places[:max_tokens])
 
     sequences = Bags(rows, offsets, None, np.arange(len(rows)))
     return Encoded(sequences, Views(len(bags), view), notes, query)
 
 
-def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:
+def text_view(content: str, ranges: Sequence[Sequence[Span]], places: Sequence[int | None]) -> View:
     """How a text with its tokens is shown: the first :data:`VIEW_LIMIT` characters of a long one,
     then the surroundings of the tokens that occur only later.
 
     Args:
         content: the text.
         ranges: the character ranges of each token in it, in the order of occurrence.
+        places: where each token stands first among the words, or sentences, from 1; None where it
+            stands nowhere.
     """
     if len(content) <= VIEW_LIMIT:
         spans = [[[start, end] for start, end in token] for token in ranges]
-        return {"kind": "text", "text": content, "spans": spans}
+        return {"kind": "text", "text": content, "spans": spans, "places": [*places]}
     pieces = [(0, VIEW_LIMIT)]
     later = [token[0][0] for token in ranges if token and token[0][1] > VIEW_LIMIT]
     for start in sorted(later)[: VIEW_LIMIT // (2 * _AROUND)]:
@@ -258,20 +260,30 @@ def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:
     text = _GAP.join(content[first:last] for first, last in pieces)
     if pieces[-1][1] < len(content):
         text += _GAP
-    return {"kind": "text", "text": text, "spans": spans, "characters": len(content)}
+    return {
+        "kind": "text",
+        "text": text,
+        "spans": spans,
+        "places": [*places],
+        "characters": len(content),
+    }
 
 
-def _spans(numbers: dict[str, int], most: int, content: str) -> list[list[Span]]:
-    """Ranges of the words that have numbers; of a long text only as far as a view looks: to the
-    first occurrence of the last of its ``most`` tokens.
+def _spans(numbers: dict[str, int], most: int, content: str) -> tuple[list[list[Span]], list[int]]:
+    """Ranges of the words that have numbers, and where each stands first among all, from 1; of a
+    long text only as far as a view looks: to the first occurrence of the last of its ``most``
+    tokens.
     """
     spans_of_word: dict[str, list[Span]] = {}
-    for word, span in occurrences(content):
+    places = []
+    for place, (word, span) in enumerate(occurrences(content), start=1):
         if len(spans_of_word) >= most and span[0] >= VIEW_LIMIT:
             break
         if word in numbers:
+            if word not in spans_of_word:
+                places.append(place)
             spans_of_word.setdefault(word, []).append(span)
-    return list(spans_of_word.values())
+    return list(spans_of_word.values()), places
 
 
 def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:

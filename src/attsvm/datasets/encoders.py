@@ -158,7 +158,11 @@ def encoder_text(
             text = source.texts[i]
             spans = instance_spans(text, instances)
             chosen = positions[offsets[i] : offsets[i + 1]].tolist()
-            return text_view(text, [[spans[k]] if k >= 0 else [] for k in chosen])
+            return text_view(
+                text,
+                [[spans[k]] if k >= 0 else [] for k in chosen],
+                [k + 1 if k >= 0 else None for k in chosen],
+            )
 
         bags = Bags(rows, offsets, None, np.arange(len(rows)))
         return Encoded(bags, Views(len(source.texts), view), notes, query)

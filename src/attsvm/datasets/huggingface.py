@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -20,7 +21,7 @@ from attsvm.datasets.documents import (
     unit_rows,
 )
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts
-from attsvm.datasets.sentences import Span
+from attsvm.datasets.sentences import Span, occurrences
 from attsvm.datasets.source import Dataset, Encoded, Learned
 
 
@@ -59,7 +60,7 @@ def huggingface_text(
     source = read_texts(path, **reading)
     tokenizer, table = _pretrained(str(model))
 
-    def spans(content: str) -> list[list[Span]]:
+    def spans(content: str) -> tuple[list[list[Span]], list[int]]:
         spans_of_token: dict[int, list[Span]] = {}
         coded = tokenizer(
             content, add_special_tokens=False, return_offsets_mapping=True, verbose=False
@@ -68,7 +69,11 @@ def huggingface_text(
             # byte-pair tokens carry the blank before a word
             blank = len(content[start:end]) - len(content[start:end].lstrip())
             spans_of_token.setdefault(number, []).append((start + blank, end))
-        return list(spans_of_token.values())
+        ranges, starts = (
+            list(spans_of_token.values()),
+            [span[0] for _, span in occurrences(content)],
+        )
+        return ranges, [max(1, bisect_right(starts, token[0][0])) for token in ranges]
 
     def token_bags(texts: list[str]) -> list[list[int]]:
         coded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]

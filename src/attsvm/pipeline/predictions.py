@@ -51,10 +51,10 @@ def prediction_columns(model: BagClassifier, dataset: Dataset) -> dict[str, type
 
     ``row`` is the number of the row in its file, from 1, ``id`` its identifier where there is one;
     ``split`` is train, test or new; ``probability`` that of the prediction. ``chosen``
-    is the word, patch or instance that decides, ``position`` where it stands among those that the
-    model reads, from 1, and ``attention`` its attention, of witnesses ``instance_probability``, the
-    probability that it is the witness. ``rival`` is the next one, and ``margin`` how much more the
-    chosen one contributes to the decision value.
+    is the word, patch or instance that decides, ``position`` where it stands, from 1 (a word: where
+    first in its text, among all words), and ``attention`` its attention, of witnesses
+    ``instance_probability``, the probability that it is the witness. ``rival`` is the next one, and
+    ``margin`` how much more the chosen one contributes to the decision value.
     """
     weight = "instance_probability" if isinstance(model, WitnessSVC) else "attention"
     return {
@@ -114,11 +114,11 @@ def predictions(
                 "prediction": names[column[k]],
                 "probability": float(probability[k]),
                 "chosen": instance_name(view, int(first[k])),
-                "position": int(first[k]) + 1,
+                "position": instance_place(view, int(first[k])),
                 "attention": float(attention[k]),
                 "instance_probability": float(attention[k]),
                 "rival": instance_name(view, int(second[k])) if has_rival else "",
-                "rival_position": int(second[k]) + 1 if has_rival else None,
+                "rival_position": instance_place(view, int(second[k])) if has_rival else None,
                 "margin": float(margin[k]) if has_rival else None,
             }
             yield {name: row[name] for name in columns}
@@ -172,6 +172,14 @@ def instance_name(view: View, t: int) -> str:
         return f"x {x:g}, y {y:g}"
     labels = view.get("labels", ())
     return str(labels[t]) if t < len(labels) else f"instance {t + 1}"
+
+
+def instance_place(view: View, t: int) -> int | None:
+    """Where an instance stands, from 1: a word or sentence where it stands first in its text; None
+    in a text without a known word.
+    """
+    place: int | None = view["places"][t] if "places" in view else t + 1
+    return place
 
 
 def check_predictions_path(path: Path, must_exist: bool = True) -> None:

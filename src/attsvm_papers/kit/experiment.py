@@ -349,7 +349,7 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
         cells=cells,
         run=function,
         claims=tuple(claims),
-        plot=names.get("plot") or (lambda evidence: [draw(evidence) for draw in drawings]),
+        plot=names.get("plot") or (lambda evidence: (draw(evidence) for draw in drawings)),
         notes=notes,
         then=names.get("then"),
         published=scale.published,

@@ -78,6 +78,13 @@ def norm_from_zero(e):
     return e.where(part="descent")["norm"][ORIGIN, : prompts.SHOWN + 1]
 
 
+def growth_per_step_length(norms):
+    """How much a norm grows in every step, in units of the step; the first one, from zero, is as
+    long as every other.
+    """
+    return np.diff(norms) / norms[1]
+
+
 def precisions_exchanged(e):
     """The run in log space and that in single precision exchanged."""
     single, norms = e["published_norm"].copy(), e["norm"].copy()
@@ -201,7 +208,7 @@ def E1_3l(e):
     """In log space the norm of normalised descent has no kink: from step 50 on it grows by nearly
     the step length in every step.
     """
-    return np.diff(norm_from_zero(e)[50:]) / 0.1
+    return growth_per_step_length(norm_from_zero(e))[50:]
 
 
 PARTS = {"descent": kit.TRAINED, "plain": kit.ATTENTION}
@@ -264,13 +271,13 @@ def without_kink(e, axes):
     single = e.where(part="published")["published_norm"][0]
     dotted = {"linestyle": ":", "color": kit.INK, "linewidth": 2.0}
     axes[1].plot(steps, single, label="normalised, in float32 as published", **dotted)
-    axes[2].plot(steps, np.diff(norm_from_zero(e)) / 0.1, color=kit.TRAINED)
-    axes[2].plot(steps[1:], np.diff(single) / 0.1, **dotted)
+    axes[2].plot(steps, growth_per_step_length(norm_from_zero(e)), color=kit.TRAINED)
+    axes[2].plot(steps[1:], growth_per_step_length(single), **dotted)
     axes[2].set_ylim(0.78, 1.04)
     titles = (
         "mean probability of optimal tokens",
         "norm of the prompt",
-        "its growth per step / 0.1",
+        "its growth per step / step length",
     )
     for ax, title in zip(axes, titles, strict=True):
         ax.set(xlabel="step", xlim=(0, prompts.SHOWN), title=title)

@@ -147,6 +147,7 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.base.progress import ProgressBars
     from attsvm.report.style import PictureOptions, saved_with
     from attsvm_papers.kit.registry import identifiers
+    from attsvm_papers.runs.gallery import note_on_changes
     from attsvm_papers.runs.reproduce import reproduce, summary
 
     formats = further_formats(options)
@@ -202,6 +203,8 @@ def run(options: argparse.Namespace) -> int:
             f"{content['id']}  {content['title']}  ({content['scale']}, {content['trials']} trials,"
             f" {content['seconds']:.3g} s of computing)"
         )
+        if note := note_on_changes(content):
+            show(f"  {note}")
         for claim in content["claims"]:
             show(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_claim_line(claim)}")
     if runs:

@@ -39,6 +39,7 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
         claims=run["claims"],
         tally=tally(list(run["claims"])),
         without=without_null(run["claims"]),
+        changed=note_on_changes(run),
         pictures=[(picture, Markup(inline(picture))) for picture in pictures],
         title=run["title"],
     )
@@ -80,6 +81,14 @@ def without_null(claims: Iterable[Mapping[str, Any]]) -> int:
     """Number of the claims that were judged and have no null."""
     judged = [claim for claim in claims if claim["verdict"] != "not applicable"]
     return sum(claim.get("null") is None for claim in judged)
+
+
+def note_on_changes(run: Mapping[str, Any]) -> str:
+    """A sentence on the parameters that were changed; empty where none was."""
+    changes = ", ".join(f"{name} = {text}" for name, text in run.get("changed", {}).items())
+    if not changes:
+        return ""
+    return f"Parameters were changed ({changes}): claims about published numbers may not apply."
 
 
 def _card(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def reproduce(
                 "seconds": round(computed.seconds, 3),
                 "trials": evidence.rows,
                 "parameters": settings_of(setting),
+                "changed": _changed(figure.at(scale=scale_name), setting, values or {}),
                 "words": evidence.words(),
                 "claims": [
                     {**claim.check(evidence).to_json(), "file": "arrays.safetensors"}
@@ -140,7 +142,7 @@ def reproduce(
                 **_environments(computed.environments),
                 "command_line": command_line,
             }
-            pictures = list(figure.plot(evidence))
+            pictures = _draw(figure, evidence)
             with run_folder.turn():
                 _write(run_folder, run, evidence, pictures)
             runs.append(run)
@@ -150,6 +152,27 @@ def reproduce(
 
 
 _FILES = ("run.json", "arrays.safetensors", "report.html")
+
+
+def _changed(usual: Any, setting: Any, values: Mapping[str, str]) -> dict[str, str]:
+    """The values as they were written that differ from the usual ones."""
+    before, after = settings_of(usual), settings_of(setting)
+    return {name: text for name, text in values.items() if after[name] != before[name]}
+
+
+def _draw(figure: Experiment, evidence: Evidence) -> list[Picture]:
+    """The figures; one that needs a step that was not recorded shows the nearest one, and its title
+    says so.
+    """
+    with_nearest = evidence.with_nearest_steps()
+    replaced = with_nearest.replaced_steps
+    assert replaced is not None
+    pictures = []
+    for picture in figure.plot(with_nearest):
+        notes = "; ".join(f"step {near:g} in place of {step:g}" for step, near in replaced.items())
+        pictures.append(replace(picture, title=f"{picture.title} ({notes})") if notes else picture)
+        replaced.clear()
+    return pictures
 
 
 def _write(
