@@ -28,6 +28,23 @@ def test_it_finds_the_witness_and_certifies_its_steps(pooling):
     assert max(step.gap for step in model.convex_steps_) <= 1e-6
 
 
+def test_folds_that_miss_the_witness_begin_where_another_one_has_it():
+    bags = planted_witnesses("linear", 160, 100, 6, d=64)
+    train, test = bags.take(np.arange(60)), bags.take(np.arange(60, 160))
+    model = WitnessSVC().fit(train, train.labels)
+    assert model.score(test) >= 0.9
+
+
+def test_in_noise_no_fold_begins_at_another_that_saw_its_bags():
+    bags = planted_witnesses("linear", 60, 40, 1, d=64)
+    noise = np.random.default_rng(0).permutation(bags.labels)
+    model = WitnessSVC(cv=20).fit(bags, noise)
+    losses = model.predictor_.losses
+    # likelihood ratios of bags not seen are 1 on average: the largest of these is below ten times
+    # their number with probability 0.9
+    assert 60 * (np.log(2.0) - losses.min()) <= np.log(10.0 * len(losses))
+
+
 def test_the_threshold_of_the_likeliest_witness_makes_probabilities_right_on_average():
     bags = planted_witnesses("linear", 60, 6, 0, d=4)
     few = bags.take(np.r_[np.flatnonzero(bags.labels > 0)[:10], np.flatnonzero(bags.labels <= 0)])

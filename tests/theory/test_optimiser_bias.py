@@ -232,6 +232,7 @@ def test_the_command_writes_one_page_of_a_class_of_this_folder(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        ("--set eps=.9,amsgrad=True", "a comma joins eps and amsgrad; separate options by spaces"),
         ("--set eps=-1", "does not take these options"),
         ("--norm lq", "unknown norm 'lq'"),
         ("--first-seed -3", "-3 is not a whole number from 0"),

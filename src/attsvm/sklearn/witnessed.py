@@ -3,10 +3,11 @@
 1. One pass gives unit, mean and deviation of the features.
 2. All folds, penalties and starts go through the same batches of bags
    (:mod:`attsvm.sklearn.stochastic`).
-3. One pass gives their objectives, by which the better start of each goes on, and the values of the
-   bags that they left out. Several heads or classes, among which noise finds optima that fit a few
-   bags by chance, follow a path instead: all folds together, finished at each of the falling
-   penalties from where they were at the one before.
+3. One pass gives their losses. Each fold goes on from its best start, or from that of another fold
+   which found more: its objective on the bags of this fold is less, and on the bags that it left
+   out itself it is beyond doubt better than chance. Several heads or classes, among which noise
+   finds optima that fit a few bags by chance, follow a path instead: all folds together, finished
+   at each of the falling penalties from where they were at the one before.
 4. The penalty is chosen by the loss of bags left out. Unfinished weak penalties look better than
    they are, so the folds of the best one are finished (:mod:`attsvm.sklearn.compressed`) before it
    is believed, until the best is a finished one.
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm.datasets.attention_data import FloatArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.sklearn.choosing import (
     CONSTANT,
     PENALTIES,
@@ -54,6 +55,7 @@ class WitnessOptions:
             the one with which most of eight sets of two concepts were told apart.
         end: where the final weights are.
         alternations: most convex steps of hard pooling.
+        doubt: most probability with which folds go on from the weights of others in noise.
     """
 
     adam: AdamOptions
@@ -62,6 +64,7 @@ class WitnessOptions:
     end: PolishOptions
     spread: float = 1.0
     alternations: int = 20
+    doubt: float = 0.1
 
 
 DEFAULT = WitnessOptions(
@@ -145,7 +148,7 @@ class _Search:
         self.training.progress(done, self.total)
 
     def descend(self) -> None:
-        """Steps 2 and 3: the better start of every penalty and fold."""
+        """Steps 2 and 3: the best start of every penalty and fold."""
         adam, problem = self.options.adam, self.problem
         starts, penalties, folds = len(adam.rates), len(self.penalties), self.shares.shape[1]
         per_start = penalties * folds
@@ -165,16 +168,52 @@ class _Search:
         sums = problem.log_sums(weights)
         losses, _ = problem.losses(sums, self.training.labels)
         squares = (weights * weights).sum(axis=0).reshape(starts * per_start, -1).sum(axis=1)
-        objective = np.einsum("nc,nc->c", candidates.shares, losses)
-        objective += 0.5 * candidates.penalty * squares
-        best = np.argmin(objective.reshape(starts, per_start), axis=0) * per_start + np.arange(
-            per_start
-        )
+        best = self._best_starts(losses, squares).ravel()
         size, groups = len(weights), problem.columns
         weights = weights.reshape(size, -1, groups)[:, best].reshape(size, penalties, -1)
         sums = sums[:, best].reshape(len(sums), penalties, folds, groups)
         self.weights = [np.ascontiguousarray(weights[:, p]) for p in range(penalties)]
         self.left_out = [left_out_values(sums[:, p], self.folds) for p in range(penalties)]
+
+    def _best_starts(self, losses: FloatArray, squares: FloatArray) -> IntArray:
+        r"""``(P, F)``: the candidate that each fold of each penalty goes on from.
+
+        1. The objective of every fold at the candidates of all folds.
+        2. Those of other folds count only where they beat chance on the bags that they left out.
+           In noise the likelihood ratio of bags not seen is 1 on average, so any of ``C``
+           candidates has one above :math:`C/\delta` with probability :math:`\delta` at most
+           (Markov). Bags of a group are not independent: their mean counts as one bag.
+        3. The least objective.
+
+        Args:
+            losses: ``(n, C)`` of the bags under all starts, penalties and folds.
+            squares: ``(C,)`` of their weights.
+        """
+        labels, weights, groups = self.training.labels, self.training.weights, self.training.groups
+        penalties, folds = len(self.penalties), self.shares.shape[1]
+        shape = (-1, penalties, folds)
+        # 1. objectives
+        objective = (self.shares.T @ losses).reshape(folds, *shape)
+        objective += 0.5 * self.penalties[:, None] * squares.reshape(shape)
+        # 2. candidates of other folds
+        group = np.arange(len(labels))
+        if groups is not None:
+            group = np.unique(groups, return_inverse=True)[1]
+        counts = weights / np.bincount(group, weights)[group]
+        left_out = np.zeros_like(self.shares)
+        for k, fold in enumerate(self.folds):
+            left_out[fold.test, k] = counts[fold.test]
+        chance = -np.log(np.bincount(labels, weights) / weights.sum())[labels]
+        gains = (chance[:, None] - losses).reshape(len(labels), *shape)
+        log_ratios = np.einsum("nf,nspf->spf", left_out, gains)
+        is_better = log_ratios > np.log(losses.shape[1] / self.options.doubt)
+        is_own = np.eye(folds, dtype=np.bool_)[:, None, None, :]
+        objective[~(is_own | is_better)] = np.inf
+        # 3. the least
+        by_penalty = objective.transpose(2, 0, 1, 3).reshape(penalties, folds, -1)
+        start, fold = np.divmod(np.argmin(by_penalty, axis=2), folds)
+        candidate: IntArray = (start * penalties + np.arange(penalties)[:, None]) * folds + fold
+        return candidate
 
     def follow_path(self) -> None:
         """Step 3 of several heads or classes."""
