@@ -124,6 +124,7 @@ def test_bad_input_is_one_sentence(
     assert main(["probe", *command.split(), "--quiet"]) == 2
     error = capsys.readouterr().err
     assert told in error
+    assert ("from the hub" in error) == (command.split()[0] in ("nothere", "demos"))
     assert error.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from attsvm.base.errors import InputError
 from attsvm.base.nearest import did_you_mean, file_meant
-from attsvm.base.printable import escaped
+from attsvm.base.printable import escaped, name_of
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Floating-point types in which a pretrained model may run."""
@@ -23,8 +23,8 @@ def check_folder(model: str) -> None:
     """Refuse what can be no model without asking the hub.
 
     Raises:
-        InputError: a file; or where there is no folder, a name that begins like a path or has more
-            parts than a name of the hub.
+        InputError: a file; or where there is no folder, a name that begins like a path, has more
+            parts than a name of the hub, or is nearly that of a saved model in this folder.
     """
     path = Path(model)
     if path.is_file():
@@ -33,6 +33,13 @@ def check_folder(model: str) -> None:
         raise InputError(
             f"there is no folder {escaped(model)}; {_GIVE}, or a hub name while online"
             f"{file_meant(path)}"
+        )
+    # one that is nearly the name of a saved model here is no reason to wait for the hub
+    saved = (name_of(config.parent.name) for config in Path().glob("*/config.json"))
+    if "/" not in model and not path.is_dir() and (meant := did_you_mean(model, saved, 0.8)):
+        raise InputError(
+            f"there is no folder {escaped(model)}; a model of the hub with a name so near is given"
+            f" as OWNER/NAME{meant}"
         )
 
 

@@ -168,9 +168,6 @@ def run(options: argparse.Namespace) -> int:
         if options.encoder is not None:
             load_options |= {"cache": folder.parent / ".encoded", "progress": progress}
         dataset = load(options.data, **load_options)
-        if not options.quiet:
-            for note in dataset.notes:
-                tell(note)
         if dataset.kind == "slide":
             return _fit_slides(options, dataset, settings, folder, progress)
         result = fit_dataset(
@@ -183,6 +180,7 @@ def run(options: argparse.Namespace) -> int:
             command_line=_command_line(options, folder),
             tell_accuracy=None if options.quiet else _print_first_accuracy,
         )
+    _tell_notes(options, dataset)
     if options.json:
         show_json(result)
     else:
@@ -209,6 +207,7 @@ def _fit_slides(
         command_line=_command_line(options, folder),
         images=options.images,
     )
+    _tell_notes(options, dataset)
     if options.json:
         show_json(result)
         return 0
@@ -217,6 +216,13 @@ def _fit_slides(
         show(f"  {sentence}")
     show(f"report: {folder / 'report.html'}")
     return 0
+
+
+def _tell_notes(options: argparse.Namespace, dataset: Dataset) -> None:
+    """Say how the data were read, and how much of them was left out."""
+    if not options.quiet:
+        for note in dataset.notes:
+            tell(note)
 
 
 def _command_line(options: argparse.Namespace, folder: Path) -> str:
