@@ -28,7 +28,7 @@ def test_the_accuracy_of_the_predictor_is_told_before_selection_is_prepared(tmp_
         SHORT,
         tmp_path / "run",
         progress=lambda stage, done, total: told.append(stage),
-        first=told.append,
+        tell_accuracy=told.append,
     )
     accuracy = {row["name"]: row["test"] for row in run["results"]["accuracy"]}
     at = told.index(accuracy["soft"])

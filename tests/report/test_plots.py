@@ -59,6 +59,7 @@ def test_half_planes_touch_the_solution(planar: attsvm.MarginSolution) -> None:
         away = best - line[0]
         return float(abs(away[0] * along[1] - away[1] * along[0]))
 
+    assert "max-margin prompt, Frobenius norm" in ax.get_title(loc="center") + ax.get_title("left")
     touching = sum(distance(line) < 1e-9 for line in lines)
     assert touching >= len(planar.support)
     assert any(np.allclose(points[-1], best) for points in clouds(ax))

@@ -12,6 +12,7 @@ from torch import nn
 
 import attsvm
 from attsvm.base.errors import InputError
+from attsvm.claims import Claim, Null, at_least
 from attsvm.cli import main
 from attsvm.datasets import unit_sphere
 from attsvm.optim import SteepestDescent
@@ -231,6 +232,7 @@ def test_the_command_writes_one_page_of_a_class_of_this_folder(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        ("--set eps=.9,amsgrad=True", "a comma joins eps and amsgrad; separate options by spaces"),
         ("--set eps=-1", "does not take these options"),
         ("--norm lq", "unknown norm 'lq'"),
         ("--first-seed -3", "-3 is not a whole number from 0"),
@@ -250,3 +252,20 @@ def test_runs_that_select_nothing_have_a_page_that_says_so(tmp_path, monkeypatch
     assert main(words.split()) == 0
     assert "has selected no tokens in any of 2 runs" in capsys.readouterr().out
     assert "has selected no tokens" in (tmp_path / "o" / "report.html").read_text()
+
+
+def test_a_claim_reads_the_evidence_of_an_optimiser():
+    bias = implicit_bias(steepest("fro", 0.1), seeds=6, steps=2000, norms=("linf", "fro"))
+    claim = Claim(
+        "B1",
+        "Its own norm is ahead.",
+        "ours",
+        lambda e: e["share fro"] - e["share linf"],
+        at_least(0.0, "the limit"),
+        {"a token of every sequence is selected": lambda e: e["selects"]},
+        null=Null("random margins", lambda e: e.but({"share fro": e["null fro"]})),
+    )
+    verdict = claim.check(bias.evidence())
+    assert (verdict.verdict, verdict.trials) == ("holds", 6)
+    assert verdict.measured == (bias.share[-1, :, 1] - bias.share[-1, :, 0]).min()
+    assert verdict.null.measured == (bias.null[:, 1] - bias.share[-1, :, 0]).min()

@@ -442,6 +442,15 @@ def test_mixed_precision_is_measured_in_float32() -> None:
     torch.testing.assert_close(peaks(guard), net.attention.peaks().float(), rtol=1e-6, atol=0)
 
 
+def test_steps_to_a_tau_that_is_never_reached_are_not_logged() -> None:
+    net = Net()
+    still, near = LogitGuard(net, tau=1e30, every=1), LogitGuard(net, tau=1e-9, every=1)
+    with pytest.warns(LogitWarning):
+        net(X)
+    assert "guard/steps_to_tau" not in still.summary()
+    assert near.summary()["guard/steps_to_tau"] == 0
+
+
 def test_a_copy_of_the_model_trains_without_the_guard_of_the_first() -> None:
     net = Net()
     guard = LogitGuard(net, every=1)

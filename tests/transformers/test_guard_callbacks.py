@@ -52,12 +52,15 @@ def test_trainer_clips_logs_accumulates_and_goes_on_from_a_checkpoint(tmp_path: 
     settings = {"gradient_accumulation_steps": 2, "eval_strategy": "steps", "eval_steps": 1}
     one = trainer(tmp_path, **settings)
     callback = guard_trainer(one, tau=1e-3, every=2, action="clip")
+    call = "LogitGuardCallback(tau=0.001, every=2, action='clip')"
+    assert repr(callback) == f"{call}: training has not begun"
     one.train()
     assert len(callback.guard.state_dict()["shrunk"]) == 4, "weights and biases of one layer"
     logged = [entry for entry in one.state.log_history if "guard/largest_logit" in entry]
     assert [entry["step"] for entry in logged] == [1, 2, 4, 6]
     assert measured_steps(callback.guard) == [0, 1, 3, 5]
     assert callback.guard.steps == 6
+    assert "tau=0.001, action='clip', every=2): 2 heads at step 5" in repr(callback)
     assert not callback.guard._hooks
     saved = json.loads((tmp_path / "checkpoint-3" / "trainer_state.json").read_text())
     assert (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attsvm.transformers import Audit, Recording, audit, demo_model
-from attsvm.transformers.audit_page import render_audit_page
+from attsvm.transformers.audit_page import headline, render_audit_page
 from attsvm.transformers.drawing import DrawingLimits, drawings
 from attsvm.transformers.head_descriptions import describe_excess, describe_selection, format_signed
 from attsvm.transformers.recording import Layer, TextAttention
@@ -48,12 +48,31 @@ def found() -> Audit:
             ("▁cat", 0.1, 0.1),
             "no fixed place; most often the same token elsewhere, 20 %",
         ),
+        (
+            {"other": 0.85, "special": 0.15},
+            ("▁on", 0.14, 0.1),  # no separator
+            "no fixed place; most often a separator, 15 %",
+        ),
+        ({"special": 0.52, "other": 0.48}, ("▁on", 0.45, 0.1), "a sink: a separator, 52 %"),
     ],
 )
 def test_a_head_in_words(found: Audit, shares, favourite, said) -> None:
     every, chance = {**dict.fromkeys(KINDS, 0.0), **shares}, dict.fromkeys(KINDS, 0.04)
     head = replace(found.heads[0], selects=every, chance=chance, favourite=favourite)
     assert describe_selection(head) == (said, 0.1 if said.startswith("often") else 0.04)
+
+
+@pytest.mark.parametrize(
+    ("sure", "said"),
+    [
+        (1, "Of 2 heads, 1 attends mostly to one token at more than half of its queries"),
+        (2, "Of 2 heads, 2 attend mostly to one token at more than half of their queries"),
+        (0, "Of 2 heads, none attend mostly to one token"),
+    ],
+)
+def test_the_headline_counts_one_head_in_the_singular(found: Audit, sure: int, said: str) -> None:
+    heads = [replace(found.heads[k], sure=(float(k < sure), 0.0, 0.0)) for k in range(2)]
+    assert headline(replace(found, heads=heads)).startswith(said)
 
 
 def test_a_decoder_of_another_text() -> None:

@@ -95,8 +95,9 @@ def parser(command: str = "") -> argparse.ArgumentParser:
     top = _Parser(
         prog="attsvm",
         description=(
-            "Which token does a softmax-attention layer select, by what margin, and is that its"
-            " max-margin solution?"
+            "Which word, patch or token decides, and by what margin? fit and predict: for your own"
+            " data; probe: for a trained transformer; bias: for who designs optimisers; solve: for"
+            " who studies the theory of attention."
         ),
     )
     top.add_argument("--version", action="version", version=f"attsvm {attsvm.__version__}")

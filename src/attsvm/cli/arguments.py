@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -267,6 +268,10 @@ def assignment(text: str) -> tuple[str, str]:
     if not (name.isidentifier() and separator and value):
         raise argparse.ArgumentTypeError(
             f"{text or 'nothing'} is not of the form NAME=VALUE, such as d=12"
+        )
+    if another := re.search(r",\s*([A-Za-z_]\w*)=", value):
+        raise argparse.ArgumentTypeError(
+            f"a comma joins {name} and {another[1]}; separate options by spaces, such as d=12 n=40"
         )
     return name, value
 

@@ -203,6 +203,30 @@ class ImplicitBias(Compact):
             )
         return rows
 
+    def evidence(self) -> dict[str, Any]:
+        """Columns for a :class:`~attsvm.claims.Claim`, each ``(runs,)``: ``seed``, the number of
+        the run, counted from 0; ``selects`` and ``optimal``; and for every norm, such as ``fro``,
+        ``share fro`` and ``cosine fro`` at the last record, and ``null fro``.
+
+        Example:
+            >>> import attsvm
+            >>> from attsvm.theory import implicit_bias
+            >>> make = lambda parameters: attsvm.optim.SteepestDescent(parameters, lr=0.1)
+            >>> evidence = implicit_bias(make, seeds=4, steps=2000, norms=("fro",)).evidence()
+            >>> list(evidence)
+            ['seed', 'selects', 'optimal', 'share fro', 'cosine fro', 'null fro']
+        """
+        columns: dict[str, Any] = {
+            "seed": np.arange(len(self.selects)),
+            "selects": self.selects,
+            "optimal": self.optimal,
+        }
+        for k, norm in enumerate(self.norms):
+            columns[f"share {norm}"] = self.share[-1, :, k]
+            columns[f"cosine {norm}"] = self.cosine[-1, :, k]
+            columns[f"null {norm}"] = self.null[:, k]
+        return columns
+
     def arrays(self) -> dict[str, Any]:
         """All measurements by name, for ``.npz`` or ``.safetensors``."""
         names = ("steps", "share", "cosine", "null", "selects", "optimal")

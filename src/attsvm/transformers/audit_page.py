@@ -156,11 +156,13 @@ def headline(audit: AuditOrCheckpoints) -> str:
             f" {len(_last_audit(audit).heads)}, and those that select the first token of the text"
             f" most of the time from {before[1]} to {after[1]}."
         )
-    # "none" reads better than 0
-    counts = [f"{number}" if number else "none" for number in _counts(audit)]
+    sure, sinks = _counts(audit)
+    attend = "1 attends" if sure == 1 else f"{sure or 'none'} attend"
+    select = "1 selects" if sinks == 1 else f"{sinks or 'none'} select"
     return (
-        f"Of {len(audit.heads)} heads, {counts[0]} attend mostly to one token at more than half of"
-        f" their queries, and {counts[1]} select the first token of the text most of the time."
+        f"Of {len(audit.heads)} heads, {attend} mostly to one token at more than half of"
+        f" {'its' if sure == 1 else 'their'} queries, and {select} the first token of the text"
+        " most of the time."
     )
 
 

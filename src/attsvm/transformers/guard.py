@@ -60,6 +60,8 @@ _LIBRARY_PACKAGES = (
     "pytorch_lightning",
 )
 
+_FORESEEABLE = 1e6  # steps: no training is foreseen further ahead
+
 _clipping: WeakKeyDictionary[Optimizer, LogitGuard] = WeakKeyDictionary()
 """Guards that clip after the steps of an optimiser."""
 
@@ -221,13 +223,16 @@ class LogitGuard:
         ]
 
     def summary(self) -> dict[str, float]:
-        """Four numbers for a training log; empty before the first record."""
+        """Four numbers for a training log, without the steps to tau where they are more than a
+        million; empty before the first record.
+        """
         heads = self.metrics()
         if not heads:
             return {}
+        steps = min(head.steps_to_tau for head in heads)
         return {
             "guard/largest_logit": max(head.largest for head in heads),
-            "guard/steps_to_tau": min(head.steps_to_tau for head in heads),
+            **({"guard/steps_to_tau": steps} if steps <= _FORESEEABLE else {}),
             "guard/saturating": float(sum(head.state == "saturating" for head in heads)),
             "guard/unstable": float(sum(head.state == "unstable" for head in heads)),
         }

@@ -20,6 +20,16 @@ class _GuardCallback:
     guard_state: dict[str, Any] | None = None
     steps = 0
 
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        if self.guard is not None:
+            return f"{type(self).__name__}({self.guard!r})"
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return f"{type(self).__name__}({settings}): training has not begun"
+
     def resume(self, guard_state: dict[str, Any] | None) -> None:
         if guard_state:
             self.guard.load_state_dict(guard_state)
@@ -43,7 +53,7 @@ class _GuardCallback:
 def guard_trainer(trainer: Any, **settings: Any) -> Any:
     """Guard the model of a ``transformers.Trainer``: add the callback that does it, and return it.
 
-    At every measurement four numbers go to ``trainer.log`` (:meth:`LogitGuard.summary`); the guard
+    At every measurement a few numbers go to ``trainer.log`` (:meth:`LogitGuard.summary`); the guard
     is ``callback.guard`` once training has begun, and its records are part of the checkpoints.
 
     Args:
@@ -81,7 +91,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
             guard_state = self.guard.state_dict() if self.guard else None
             return {"args": {}, "attributes": {"guard_state": guard_state}}
 
-    callback = LogitGuardCallback()
+    callback = LogitGuardCallback(settings)
     trainer.add_callback(callback)
     return callback
 
@@ -89,7 +99,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
 def guard_lightning(**settings: Any) -> Any:
     """A Lightning callback that guards the ``LightningModule`` in training.
 
-    At every measurement four numbers go to ``log_dict`` (:meth:`LogitGuard.summary`); the guard is
+    At every measurement a few numbers go to ``log_dict`` (:meth:`LogitGuard.summary`); the guard is
     ``callback.guard`` once training has begun, and its records are part of the checkpoints. It
     watches from the start of a batch to its backward pass, so ``training_step`` may call whatever
     networks it likes; one that is called twice within it counts as twice the layers.
@@ -143,7 +153,7 @@ def guard_lightning(**settings: Any) -> Any:
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             self.guard_state = state_dict.get("guard_state")
 
-    return LogitGuardCallback()
+    return LogitGuardCallback(settings)
 
 
 def _unwrap_optimizer(optimizer: Any) -> Any:

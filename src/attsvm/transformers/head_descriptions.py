@@ -39,17 +39,23 @@ def describe_selection(head: Head, mostly: float = 0.5, partly: float = 0.25) ->
     if often >= max(partly, share):
         return f"often “{strip_marks(word)}”, {format_percent(often)}", at_random
     if share < partly:
-        return f"no fixed place; most often {_phrase(head, first)}, {format_percent(share)}", chance
+        return (
+            f"no fixed place; most often {KIND_PHRASES[first]}, {format_percent(share)}",
+            chance,
+        )
     also = f", or {_phrase(head, second)}, {format_percent(head.selects[second])}"
     also = also if head.selects[second] >= partly else ""
     return f"partly {_phrase(head, first)}, {format_percent(share)}{also}", chance
 
 
 def _phrase(head: Head, kind: str) -> str:
-    """The kind in words, with the token where it is nearly always one."""
+    """The kind in words, with the token where it is nearly always one: one that is selected so
+    often that it must be of this kind.
+    """
     if kind in SINKS and head.favourite is not None:
         word, share, _ = head.favourite
-        if share >= 0.8 * head.selects[kind]:
+        of_kind = head.selects[kind]
+        if share >= 0.8 * of_kind and share + of_kind > 1.0:
             return f"{KIND_PHRASES[kind]}, {strip_marks(word)}"
     return KIND_PHRASES[kind]
 
