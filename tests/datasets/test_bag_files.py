@@ -14,7 +14,7 @@ import zarr
 from safetensors.numpy import save_file
 
 from attsvm.base.errors import InputError
-from attsvm.datasets import read_bags
+from attsvm.datasets import load, read_bags
 from attsvm.datasets.bags import as_bags
 
 ROWS = np.arange(24, dtype=np.float16).reshape(6, 4)
@@ -92,9 +92,25 @@ def test_order_labels_groups_and_subsets_are_those_of_the_table(tmp_path: Path) 
     subset = folder[[2, 0]]
     assert (subset.names, subset.labels.tolist()) == (("a", "b.svs"), [1, 1])
     assert folder[:2].names == ("b.svs", "c.npy")
+    assert folder.without_row == subset.without_row == ("unlabelled.npy",)
     everything = read_bags(tmp_path, labels=None)
+    assert everything.without_row == ()
     assert everything.names == ("a", "b", "c", "unlabelled")
     assert everything.labels is None
+
+
+def test_files_without_a_row_are_counted_and_named(tmp_path: Path) -> None:
+    for k in range(9):
+        np.save(tmp_path / f"s{k}.npy", np.ones((2, 3)))
+    table(tmp_path, "s0,1,p", "s1,0,p")
+    left_out = "s2.npy, s3.npy, s4.npy, s5.npy, s6.npy and 2 more"
+    note = f"7 of 9 files have no row in labels.csv and are left out: {left_out}."
+    assert note in load(tmp_path).notes
+    table(tmp_path, *(f"s{k},{k % 2},p" for k in range(8)))
+    note = "1 of 9 files has no row in labels.csv and is left out: s8.npy."
+    assert note in load(tmp_path).notes
+    table(tmp_path, *(f"s{k},{k % 2},p" for k in range(9)))
+    assert not any("no row" in note for note in load(tmp_path).notes)
 
 
 def test_tables_of_spreadsheets_are_read(tmp_path: Path) -> None:

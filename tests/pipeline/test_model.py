@@ -184,3 +184,19 @@ def test_one_of_many_classes_is_named_to_be_explained():
     assert same.solution.status == found.solution.status
     with pytest.raises(InputError, match="none of the classes"):
         model.explain(X, y, positive="d")
+
+
+def test_a_word_is_telling_only_where_three_held_out_texts_have_it(tmp_path, capsys):
+    path = texts(tmp_path / "mail.csv", ("bill", "help", "rare"), (60, 60, 8))
+    command = ["fit", path, "--dimension", "12", *FEW, "--out", str(tmp_path / "run")]
+    assert main(command) in (0, 3)
+    said = capsys.readouterr().out
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    *common, rare = record["results"]["words"]
+    assert rare["words"] == []  # two of its texts are held out
+    assert f"No word is chosen for rare ({rare['texts']} texts) more often than" in said
+    assert "says most for rare" not in said
+    for entry in common:
+        (row,) = entry["words"]
+        assert row["held_out"] >= 3
+        assert f"{row['times']}   100% of {row['held_out']}" in said

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -124,8 +125,44 @@ def test_rows_that_are_left_out_and_texts_without_a_known_word_are_counted(films
     command = ["predict", str(films[0]), str(path), "--out", str(tmp_path / "answers.csv")]
     assert main([*command, "--skip-empty"]) == 0
     told = capsys.readouterr()
-    assert "Left out: 1 row without a text or a label." in told.out + told.err
+    assert "1 of 3 rows was left out: without a text or a label." in told.out + told.err
     assert "1 of 2 texts have no known word" in told.out + told.err
+
+
+def test_a_fit_says_what_it_left_out_and_its_report_shows_rows_of_the_predictions(
+    films, tmp_path, capsys
+):
+    rows = [list(row.values()) for row in _read(films[1])]
+    gaps = [["e", "", "bad"]] * 5
+    path = _write(tmp_path / "gaps.csv", ["key", "text", "label"], [*gaps, *rows])
+    out = tmp_path / "run"
+    command = ["fit", str(path), "--skip-empty", "--dimension", "4", "--steps", "100"]
+    assert main([*command, "--out", str(out)]) in (0, 3)
+    assert "5 of 85 rows were left out: without a text or a label." in capsys.readouterr().err
+    answers = {int(row["row"]): row for row in _read(out / "predictions.csv")}
+    assert set(answers) == set(range(6, 86))
+    page = (out / "report.html").read_text(encoding="utf-8")
+    splits = {"test": "test", "training": "train"}
+    origins = re.findall(r"(test|training) row (\d+)</", page)
+    assert {part for part, _ in origins} == {*splits}
+    assert all(answers[int(row)]["split"] == splits[part] for part, row in origins)
+    for example in json.loads((out / "examples.json").read_text(encoding="utf-8")):
+        assert example["view"]["text"] == rows[example["row"] - 6][1]
+
+
+def test_without_out_predictions_are_named_after_the_data_and_never_replaced(
+    films, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "new.csv", ["key", "text"], [["n1", "a fine film"]])
+    command = ["predict", str(films[0]), "new.csv"]
+    assert main(command) == 0
+    assert "answers: predictions-new.csv" in capsys.readouterr().err
+    written = (tmp_path / "predictions-new.csv").read_bytes()
+    assert main(command) == 2
+    assert "--out predictions-new.csv" in capsys.readouterr().err
+    assert (tmp_path / "predictions-new.csv").read_bytes() == written
+    assert main([*command, "--out", "predictions-new.csv"]) == 0
 
 
 def test_new_rows_need_no_label_and_come_back_from_python(films, tmp_path):

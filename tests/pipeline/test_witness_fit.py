@@ -70,8 +70,8 @@ def test_one_page_shows_claims_accuracy_bags_and_support_instances(run, model):
     support = len(model[3].support)
     assert text.count('data-name="multiplier"') == min(support, 20) > 0
     assert all(entry["title"] in text for entry in record["results"]["accuracy"])
-    assert re.search(r"sequence \d+: \+1<", text)
-    assert re.search(r"sequence \d+: -1<", text)
+    assert re.search(r"row \d+: \+1<", text)
+    assert re.search(r"row \d+: -1<", text)
 
 
 def test_the_words_of_texts_are_on_the_page(tmp_path):

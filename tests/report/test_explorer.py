@@ -103,7 +103,7 @@ def test_presets_differ_and_are_named_once() -> None:
 def in_the_plane(run: dict, arrays: dict, shown: list) -> None:
     given = data(n=3, T=4)
     arrays |= {
-        "explained": np.arange(len(arrays["explained"])) + 100,
+        "explained_rows": np.arange(len(arrays["explained"])) + 100,
         "plane_sequence": np.array([4, 0, 7]),
         "plane_tokens": given.tokens,
         "plane_labels": given.labels,
@@ -121,7 +121,7 @@ def test_report_of_a_run_in_the_plane_has_it(
     assert f"script-src '{explorer.script_hash()}'" in html.unescape(page)
     content = embedded(page)
     assert content["own"] == "this run"
-    assert "A is 104, B is 100, C is 107" in content["sentence"]
+    assert "A is row 104, B is row 100, C is row 107" in content["sentence"]
     assert [each["chosen"] for each in content["state"]["sequences"]] == [[1], [0], [2]]
 
 

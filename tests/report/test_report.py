@@ -204,7 +204,7 @@ def evil(run: Record, data: Arrays, shown: Shown) -> None:
     run["results"]["accuracy"][0]["title"] = "costs $5_{x}$ & 漢字"
     for example in shown:
         view = example["view"]
-        example["sequence"] = EVIL
+        example["sequence"] = example["row"] = EVIL
         if view["kind"] == "text":
             places = [[[0, 40]], [[41, 60]], *([] for _ in view["spans"][2:])]
             example["view"] = {"kind": "text", "text": EVIL * 20, "spans": places}
@@ -399,11 +399,12 @@ def test_table_of_constraints_names_the_words_of_its_sequence(written: Make) -> 
     rows = constraints(run)
     assert [row.dual for row in rows] == sorted((row.dual for row in rows), reverse=True)
     first = int(np.argmax(run.arrays["dual"]))
-    assert rows[0].sequence == run.arrays["explained"][run.arrays["constraint_sequence"][first]]
+    sequence = run.arrays["explained"][run.arrays["constraint_sequence"][first]]
+    assert rows[0].row == sequence + 1
     assert rows[0].share == pytest.approx(run.arrays["dual"].max() / run.arrays["dual"].sum())
     (view,) = {
         example["view"]["text"]
         for example in run.examples
-        if example["part"] == "train" and example["sequence"] == rows[0].sequence
+        if example["part"] == "train" and example["sequence"] == sequence
     }
     assert rows[0].selected.strip("“”") in view

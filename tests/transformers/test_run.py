@@ -146,3 +146,20 @@ def test_words_of_a_text_are_inert_on_the_page() -> None:
     assert "default-src &#39;none&#39;" in html
     assert "Frobenius norm" in html
     assert ">fro<" not in html, "norms are named in words"
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing listens at this port."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    url = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("a b", "utf-8")
+    assert main(["probe", "nowhere-at-all", "--text", "text", "--quiet"]) == 2
+    assert "there is no folder nowhere-at-all, and no model" in capsys.readouterr().err
+    assert waits == []

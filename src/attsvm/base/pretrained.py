@@ -5,7 +5,7 @@ of them, in sentences.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,29 @@ def told_of_model(model: str, others: Iterable[str] = ()) -> Iterator[None]:
             a common family.
     """
     try:
+        _ask_hub(model)
         yield
     except Exception as error:
         raise InputError(_why(model, error, others)) from error
+
+
+def _ask_hub(model: str) -> None:
+    """One request for a model that is neither here nor in the cache: where nothing answers, loaders
+    repeat theirs for half a minute.
+    """
+    from huggingface_hub import (
+        constants,
+        get_hf_file_metadata,
+        hf_hub_url,
+        try_to_load_from_cache,
+    )
+    from huggingface_hub.errors import EntryNotFoundError
+
+    if Path(model).is_dir() or constants.HF_HUB_OFFLINE:
+        return
+    if not isinstance(try_to_load_from_cache(model, "config.json"), str):
+        with suppress(EntryNotFoundError):  # as of adapters, which loaders know
+            get_hf_file_metadata(hf_hub_url(model, "config.json"))
 
 
 def _why(model: str, error: Exception, others: Iterable[str]) -> str:

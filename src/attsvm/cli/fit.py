@@ -64,6 +64,10 @@ _NUMBERS = {
     "saturation": (share, "attention from which a token counts as selected"),
 }
 
+_COUNTED = 100
+"""Held-out texts below which their number stands beside the share that is right: 100% may be of
+three."""
+
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
@@ -176,6 +180,7 @@ def run(options: argparse.Namespace) -> int:
             command_line=_command_line(options, folder),
             tell_accuracy=None if options.quiet else _print_first_accuracy,
         )
+    _tell_notes(options, dataset)
     if options.json:
         show_json(result)
     else:
@@ -202,6 +207,7 @@ def _fit_slides(
         command_line=_command_line(options, folder),
         images=options.images,
     )
+    _tell_notes(options, dataset)
     if options.json:
         show_json(result)
         return 0
@@ -210,6 +216,13 @@ def _fit_slides(
         show(f"  {sentence}")
     show(f"report: {folder / 'report.html'}")
     return 0
+
+
+def _tell_notes(options: argparse.Namespace, dataset: Dataset) -> None:
+    """Say how the data were read, and how much of them was left out."""
+    if not options.quiet:
+        for note in dataset.notes:
+            tell(note)
 
 
 def _command_line(options: argparse.Namespace, folder: Path) -> str:
@@ -276,9 +289,15 @@ def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
         column = [f"{'says most for ' + entry['class']:<24.24} times  right"]
         for row in entry["words"][:most]:
             right = "-" if row["right"] is None else f"{row['right']:.0%}"
-            column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")
+            of = f" of {row['held_out']}" if 0 < row["held_out"] < _COUNTED else ""
+            column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}{of}")
         columns.append(column)
     if not columns:
         return []
+    width = max(len(cell) for column in columns for cell in column)
     lines = itertools.zip_longest(*columns, fillvalue="")
-    return ["", *("  " + "   ".join(f"{cell:<37}" for cell in line).rstrip() for line in lines), ""]
+    return [
+        "",
+        *("  " + "   ".join(f"{cell:<{width}}" for cell in line).rstrip() for line in lines),
+        "",
+    ]

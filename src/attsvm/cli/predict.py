@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.base.errors import InputError
-from attsvm.cli.arguments import add_new_rows, new_rows_options
+from attsvm.cli.arguments import add_new_rows, default_folder, new_rows_options
 from attsvm.cli.output import show, tell
 
 
@@ -30,8 +30,10 @@ def add_parser(commands: Any) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        required=True,
-        help="where to write the predictions: a .csv or .parquet file",
+        help=(
+            "where to write the predictions: a .csv or .parquet file (default"
+            " predictions-NAME.csv here, NAME being that of the data)"
+        ),
     )
     parser.add_argument(
         "--patches",
@@ -53,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
         write_table,
     )
 
-    check_predictions_path(options.out)
+    out: Path = options.out or _default_file(options.data)
+    check_predictions_path(out)
     fitted = load_run(options.run_folder)
     if options.patches is not None:
         check_predictions_path(options.patches)
@@ -74,15 +77,27 @@ def run(options: argparse.Namespace) -> int:
                 right[row["label"] == row["prediction"]] += 1
             yield row
 
-    count = write_table(counted(), columns, options.out)
+    count = write_table(counted(), columns, out)
     calls = ", ".join(f"{name} {counts[name]} times" for name in fitted.class_names)
     show(f"{count} rows; predicted: {calls}")
     if labelled := right.total():
         show(f"right on {right[True] / labelled:.1%} of the {labelled} rows with a label")
     for note in (*dataset.notes, *encoded.notes):
         tell(note)
-    tell(f"answers: {options.out}")
+    tell(f"answers: {out}")
     if options.patches is not None:
         write_table(patches(fitted.model, dataset, encoded), PATCH_COLUMNS, options.patches)
         tell(f"patches: {options.patches}")
     return 0
+
+
+def _default_file(data: str) -> Path:
+    """``predictions-NAME.csv`` in the current folder.
+
+    Raises:
+        InputError: it is there already; only a file that is named is replaced.
+    """
+    path = Path(f"predictions-{default_folder(data).name}.csv")
+    if path.exists():
+        raise InputError(f"{path} is there already; to replace it, name it: --out {path}")
+    return path

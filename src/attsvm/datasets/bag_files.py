@@ -74,6 +74,7 @@ class BagFolder(Compact, Sequence[BagFile]):
         labels: ``(n,)`` labels, whole numbers where all are; ``None`` without a table.
         groups: ``(n,)`` what must not be torn apart, a patient; ``None`` where none is named.
         coordinates: for each bag the file of its ``(T, 2)`` coordinates, or ``None``.
+        without_row: names of the files that the table of labels does not name; no bags.
     """
 
     names: tuple[str, ...]
@@ -81,6 +82,7 @@ class BagFolder(Compact, Sequence[BagFile]):
     labels: NDArray[Any] | None
     groups: NDArray[Any] | None
     coordinates: tuple[BagFile | None, ...]
+    without_row: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.bags)
@@ -100,6 +102,7 @@ class BagFolder(Compact, Sequence[BagFile]):
             None if self.labels is None else self.labels[positions],
             None if self.groups is None else self.groups[positions],
             tuple(self.coordinates[i] for i in positions),
+            self.without_row,
         )
 
     @property
@@ -179,6 +182,8 @@ def read_bags(
             f"{folder} has no file for {_listed(missing)} of {len(table)} rows; remove the rows or"
             f" add the files ({', '.join(BAG_SUFFIXES)})"
         )
+    named = set(paths.values())
+    without_row = [path.name for found in files.values() for path in found if path not in named]
     bags = [_header(path, features) for path in paths.values() if path is not None]
     widths = {bag.shape[1]: name for bag, name in zip(reversed(bags), reversed(table), strict=True)}
     if len(widths) > 1:
@@ -193,6 +198,7 @@ def read_bags(
         None if labels is None else _numbers_where_all_are([value for value, _ in table.values()]),
         None if group is None or labels is None else np.array([g for _, g in table.values()]),
         tuple(_coordinates(bag, coords) for bag in bags),
+        tuple(without_row),
     )
 
 
@@ -270,6 +276,13 @@ def slides(
         "arrays": [features, coords],
     }
     notes = ["A slide is a file of patches; patches are rows of features, which stay on disk."]
+    if bags.without_row:
+        total = len(bags) + len(bags.without_row)
+        have, are = ("has", "is") if len(bags.without_row) == 1 else ("have", "are")
+        notes.append(
+            f"{len(bags.without_row)} of {total} files {have} no row in {name_of(Path(str(table)))}"
+            f" and {are} left out: {name_of(_listed(bags.without_row))}."
+        )
     return Dataset(
         name,
         f"{name}, {len(bags)} slides",

@@ -147,8 +147,10 @@ def text_dataset(
     }
     name, notes = name_of(path.name), [token]
     if source.skipped:
-        rows = "1 row" if source.skipped == 1 else f"{source.skipped} rows"
-        notes.append(f"Left out: {rows} without a text or a label.")
+        total, were = len(source.texts) + source.skipped, "was" if source.skipped == 1 else "were"
+        notes.append(
+            f"{source.skipped} of {total} rows {were} left out: without a text or a label."
+        )
     if source.held is not None and source.repeated:
         share = f"{source.repeated} of the {len(source.held)} texts held out"
         notes.append(f"{share} are among the others too.")

@@ -140,6 +140,10 @@ class Dataset(Compact):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def row(self, i: int) -> int:
+        """The number, from 1, of the row at position ``i`` in its file."""
+        return i + 1 if self.numbers is None else int(self.numbers[i])
+
     def encode(self, train: ArrayLike) -> Encoded:
         """Vectors of every row; whatever has to be learned (means, word vectors) is learned from
         the rows ``train`` alone.

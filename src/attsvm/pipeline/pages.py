@@ -22,7 +22,7 @@ def write_bag_page(path: Path, run: RunData, model: RunModel) -> None:
         path,
         model.estimator,
         _page_bags(run, run.test).bags,
-        names=_names(run.test),
+        names=_names(run, run.test),
         class_names=run.classes,
         title=run.dataset.title,
     )
@@ -39,15 +39,15 @@ def write_witness_page(folder: Path, run: RunData, model: RunModel, record: dict
     )
 
 
-def _names(rows: IntArray) -> list[str]:
-    return [f"sequence {i}" for i in rows]
+def _names(run: RunData, rows: IntArray) -> list[str]:
+    return [f"row {run.dataset.row(i)}" for i in rows.tolist()]
 
 
 def _page_bags(run: RunData, rows: IntArray) -> PageBags:
     """These sequences with their labels and how their tokens look."""
     bags = run.bags(rows)
     bags = replace(bags, source=np.arange(len(bags.source)))
-    return PageBags(bags, _instances(run, rows), _names(rows), run.classes)
+    return PageBags(bags, _instances(run, rows), _names(run, rows), run.classes)
 
 
 def _instances(run: RunData, rows: IntArray) -> Views[str] | FloatArray | None:

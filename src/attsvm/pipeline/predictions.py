@@ -107,7 +107,7 @@ def predictions(
             view = encoded.views[i] if encoded.views is not None else {"kind": "array"}
             has_rival = second[k] >= 0
             row = {
-                "row": i + 1 if dataset.numbers is None else int(dataset.numbers[i]),
+                "row": dataset.row(i),
                 "id": None if dataset.ids is None else dataset.ids[i],
                 "split": split_of[i],
                 "label": names[dataset.labels[i]],

@@ -41,6 +41,7 @@ class ReportSizes:
         per_group: sequences of a group of examples.
         support: support constraints that are listed with their words or patches.
         words: chosen words of a class.
+        held_out: fewest held-out texts of a class in which such a word is chosen.
         plane_sequences: sequences in the plane.
         plane_tokens: tokens of each of them.
     """
@@ -48,6 +49,7 @@ class ReportSizes:
     per_group: int = 8
     support: int = 12
     words: int = 15
+    held_out: int = 3
     plane_sequences: int = 5
     plane_tokens: int = 8
 
@@ -276,6 +278,7 @@ def run_arrays(
         "train": run.train,
         "test": run.test,
         "explained": run.explained,
+        "explained_rows": np.array([run.dataset.row(i) for i in run.explained.tolist()]),
         **plane,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,
@@ -291,8 +294,8 @@ def run_arrays(
 def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
     """The ``words`` of ``run.json``: for each class the words that belong to it (see
     :func:`~attsvm.pipeline.class_words.class_words`) among those that say most for it in the texts
-    that the model gives to it, most frequent first, and on which share of the held-out texts among
-    these the model is right; empty where instances are no words.
+    that the model gives to it, at least three of them held out, most frequent first, and on which
+    share of the held-out texts the model is right; empty where instances are no words.
     """
     views = run.encoded.views
     if not views or run.token_kind != "text":
@@ -317,14 +320,16 @@ def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
             if chosen[i]:
                 rows.setdefault(chosen[i], []).append(int(i))
         words = []
-        for word in belonging.get(k, [])[: SIZES.words]:
+        for word in belonging.get(k, []):
             held_out = [i for i in rows[word] if is_test[i]]
-            share = float(right[held_out].mean()) if held_out else None
-            words.append(
-                {"word": word, "times": len(rows[word]), "held_out": len(held_out), "right": share}
-            )
+            if len(held_out) >= SIZES.held_out:
+                share = float(right[held_out].mean())
+                times = {"times": len(rows[word]), "held_out": len(held_out)}
+                words.append({"word": word, **times, "right": share})
         texts_of_class = int(sum(map(len, rows.values())))
-        entries.append({"class": run.classes[k], "texts": texts_of_class, "words": words})
+        entries.append(
+            {"class": run.classes[k], "texts": texts_of_class, "words": words[: SIZES.words]}
+        )
     return entries
 
 
@@ -403,6 +408,7 @@ def choose_examples(
                 "part": split,
                 "group": group,
                 "sequence": i,
+                "row": run.dataset.row(i),
                 "label": int(run.labels[i]),
                 "predicted": int(model.estimator.predict(bags)[0]),
                 "value": float(lead[i]) if split == "test" else float(np.max(np.abs(value))),

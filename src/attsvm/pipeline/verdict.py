@@ -365,7 +365,11 @@ def words_sentence(classes: list[dict[str, Any]], most: int = 8) -> str:
     return sentence(
         "words",
         classes=[entry for entry in named if entry["words"]],
-        without=[entry["class"] for entry in named if not entry["words"]],
+        without=[
+            f"{entry['class']} ({entry['texts']} text{'s' * (entry['texts'] != 1)})"
+            for entry in classes
+            if not entry["words"]
+        ],
     )
 
 

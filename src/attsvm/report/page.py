@@ -355,7 +355,7 @@ class Constraint:
     """One row of the table.
 
     Attributes:
-        sequence: position in the original data.
+        row: of the sequence in its file, from 1.
         selected: the selected token in words, or ``token 3``.
         rival: the token that it has to beat.
         selected_patch: picture of the selected token, for images.
@@ -365,7 +365,7 @@ class Constraint:
         margin: margin of the constraint at the max-margin weights; 1 on the boundary.
     """
 
-    sequence: int
+    row: int
     selected: str
     rival: str
     selected_patch: token_sequences.Photo | None
@@ -385,6 +385,7 @@ def constraints(run: Run) -> list[Constraint]:
     dual, sequences, rivals, values = columns
     total = float(dual[dual > 0].sum())
     selected, explained = run.arrays["selected"], run.arrays["explained"]
+    file_rows = run.arrays.get("explained_rows", explained)  # runs of older versions have none
     views = {e["sequence"]: view_of(e) for e in run.examples if e["part"] == "train"}
     scale = token_sequences.value_range([view_of(example) for example in run.examples])
     rows = []
@@ -398,7 +399,7 @@ def constraints(run: Run) -> list[Constraint]:
         image = view.get("kind") == "image"
         rows.append(
             Constraint(
-                sequence=sequence,
+                row=int(file_rows[i]),
                 selected=token_name(view, token),
                 rival=token_name(view, rival),
                 selected_patch=token_sequences.crop(view, token, scale) if image else None,
@@ -423,9 +424,11 @@ def explorer(run: Run) -> dict[str, str] | None:
     norm = parse_norm(str(run.at("results.margin.geometry") or "fro"))
     p = max(1.1, norm.p) if isinstance(norm, Lp) else 2.0
     numbers = np.asarray(sequence)
-    if (explained := run.arrays.get("explained")) is not None:
-        numbers = explained[numbers]  # the table of constraints counts in the original data as well
-    names = ", ".join(f"{name} is {number}" for name, number in zip("ABCDE", numbers, strict=False))
+    if (rows := run.arrays.get("explained_rows", run.arrays.get("explained"))) is not None:
+        numbers = rows[numbers]  # as in the table of constraints
+    names = ", ".join(
+        f"{name} is row {number}" for name, number in zip("ABCDE", numbers, strict=False)
+    )
     prompt = (
         "the best prompt for them alone"
         if data.queries.shape[-1] == 1

@@ -138,7 +138,7 @@ class Example:
 
     Attributes:
         kind: ``text``, ``image`` or ``array``.
-        origin: part and position in the original data, ``training 17``.
+        origin: part and row, ``training row 17``.
         label: name of its class.
         predicted: name of the predicted class, None when unknown.
         correct: whether they agree.
@@ -226,7 +226,7 @@ def read_example(run: Run, example: dict[str, Any], scale: tuple[float, float]) 
     label, predicted = example["label"], example["predicted"]
     common: dict[str, Any] = {
         "origin": f"{'training' if example['part'] == 'train' else example['part']}"
-        f" {example['sequence']}",
+        f" row {example.get('row', example['sequence'])}",
         "label": _class(run, label),
         "predicted": None if predicted is None else _class(run, predicted),
         "correct": label == predicted,
