@@ -110,3 +110,14 @@ def test_growth_of_the_norm_is_in_units_of_the_step_that_was_chosen():
     evidence = figure.evidence(cells, [figure.run(**cell) for cell in cells])
     (growth,) = (claim.measure(evidence) for claim in figure.claims if claim.id == "E1.3l")
     assert growth[-1] == pytest.approx(1.0, abs=0.01)  # its direction has settled
+
+
+@pytest.mark.parametrize("steps", [30, 100])
+def test_a_run_shorter_than_the_published_one_is_judged_and_drawn(steps):
+    figure = experiment("mmts-3")
+    cells = figure.work(figure.at(values={"steps": str(steps)}))
+    evidence = figure.evidence(cells, [figure.run(**cell) for cell in cells])
+    verdicts = {claim.id: claim.check(evidence).verdict for claim in figure.claims}
+    assert (verdicts["E1.3a"], verdicts["E1.3f"]) == ("holds", "not applicable")
+    names = [picture.name for picture in figure.plot(evidence.with_nearest_steps())]
+    assert names == ["trajectories", "without-kink"]

@@ -91,8 +91,9 @@ def precisions_exchanged(e):
     single_row, exact_row = (
         np.flatnonzero(e["part"] == table)[0] for table in ("published", "descent")
     )
-    norms[exact_row + ORIGIN, : prompts.SHOWN] = e["published_norm"][single_row]
-    single[single_row] = e["norm"][exact_row + ORIGIN, : prompts.SHOWN]
+    shown = min(prompts.SHOWN, norms.shape[1])  # a run may be shorter than the published one
+    norms[exact_row + ORIGIN, :shown] = e["published_norm"][single_row, :shown]
+    single[single_row, :shown] = e["norm"][exact_row + ORIGIN, :shown]
     return e.but({"published_norm": single, "norm": norms})
 
 
@@ -260,7 +261,7 @@ def without_kink(e, axes):
     passes 24 bits, near step 145, it is rounding errors of the softmax that are normalised, and
     steps no longer go outwards. In log space the norm grows by the step length for ever.
     """
-    steps = np.arange(prompts.SHOWN)
+    steps = np.arange(min(prompts.SHOWN, e["norm"].shape[1]))
     for table, colour in PARTS.items():
         rows = e.where(part=table)
         probability = rows["probability"][ORIGIN, steps].mean(axis=1)
@@ -270,9 +271,9 @@ def without_kink(e, axes):
         )
     single = e.where(part="published")["published_norm"][0]
     dotted = {"linestyle": ":", "color": kit.INK, "linewidth": 2.0}
-    axes[1].plot(steps, single, label="normalised, in float32 as published", **dotted)
-    axes[2].plot(steps, growth_per_step_length(norm_from_zero(e)), color=kit.TRAINED)
-    axes[2].plot(steps[1:], growth_per_step_length(single), **dotted)
+    axes[1].plot(single, label="normalised, in float32 as published", **dotted)
+    axes[2].plot(growth_per_step_length(norm_from_zero(e)), color=kit.TRAINED)
+    axes[2].plot(np.arange(1, len(single)), growth_per_step_length(single), **dotted)
     axes[2].set_ylim(0.78, 1.04)
     titles = (
         "mean probability of optimal tokens",
