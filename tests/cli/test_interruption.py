@@ -182,7 +182,10 @@ with workers(2) as executor:
 
 
 def test_a_signal_waits_for_the_end_of_a_block_that_must_not_be_cut(tmp_path):
-    body = "with uninterrupted():\n    os.kill(os.getpid(), 2)\n    print('whole', flush=True)"
+    body = """with uninterrupted():
+    os.kill(os.getpid(), 2)
+    time.sleep(0.5)  # until another thread has heard it: this one hears no Ctrl-C in the block
+    print('whole', flush=True)"""
     assert ended(acting(tmp_path, body)) == (130, "whole\n", "attsvm: interrupted\n")
 
 
