@@ -103,7 +103,7 @@ def test_what_is_left_out_is_counted(write, texts):
     assert encoded.bags.lengths.max() == 3
     assert encoded.bags.lengths[-2:].tolist() == [1, 1]
     assert not encoded.bags[-2:].rows.any()
-    view = {"kind": "text", "text": "!!!", "spans": [[]], "places": [None]}
+    view = {"kind": "text", "text": "!!!", "spans": [[]], "positions": [None]}
     assert encoded.views[-1] == view
     assert len(encoded.views[0]["spans"]) == 3
 
@@ -152,5 +152,5 @@ def test_a_view_of_a_short_text_is_the_text():
         "kind": "text",
         "text": "one one two one",
         "spans": [[[0, 3], [4, 7], [12, 15]], [[8, 11]]],
-        "places": [1, 3],
+        "positions": [1, 3],
     }

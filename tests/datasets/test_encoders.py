@@ -70,7 +70,7 @@ def test_every_word_is_a_token_in_its_place_and_repeated_words_differ(bert, writ
     view = encoded.views[0]
     words = [view["text"][start:end] for ((start, end),) in view["spans"]]
     assert words == ["the", "film", "the", "film", "bright"]
-    assert view["places"] == [1, 2, 3, 4, 5]
+    assert view["positions"] == [1, 2, 3, 4, 5]
     assert len(np.unique(encoded.bags[0], axis=0)) == 5
     assert not encoded.bags[2].any()
     assert encoded.views[2]["spans"] == [[]]

@@ -109,7 +109,7 @@ def test_bags_left_out_are_cut_where_they_are_as_likely_of_either_class(kind):
     assert calibration(model.predictor_.left_out, labels, True).offset == pytest.approx(0, abs=1e-5)
     fresh, truth = rare(102, 200)
     values = model.decision_function(fresh)
-    # counted from zero, three positive bags of two hundred were missed
+    # a cut at zero would miss three of the positive ones
     assert np.mean((values > 0) == truth) >= 0.995
     np.testing.assert_allclose(
         model.predict_proba(fresh)[:, 1], 1 / (1 + np.exp(-model.calibration_ * values))

@@ -220,26 +220,28 @@ def encode_bags(
 
     def view(i: int) -> View:
         content = source.texts[i]
-        ranges, places = spans(content) if bags[i] else ([[]], [None])
-        return text_view(content, ranges[:max_tokens], places[:max_tokens])
+        ranges, positions = spans(content) if bags[i] else ([[]], [None])
+        return text_view(content, ranges[:max_tokens], positions[:max_tokens])
 
     sequences = Bags(rows, offsets, None, np.arange(len(rows)))
     return Encoded(sequences, Views(len(bags), view), notes, query)
 
 
-def text_view(content: str, ranges: Sequence[Sequence[Span]], places: Sequence[int | None]) -> View:
+def text_view(
+    content: str, ranges: Sequence[Sequence[Span]], positions: Sequence[int | None]
+) -> View:
     """How a text with its tokens is shown: the first :data:`VIEW_LIMIT` characters of a long one,
     then the surroundings of the tokens that occur only later.
 
     Args:
         content: the text.
         ranges: the character ranges of each token in it, in the order of occurrence.
-        places: where each token stands first among the words, or sentences, from 1; None where it
-            stands nowhere.
+        positions: where each token stands first among the words, or sentences, from 1; None where
+            it stands nowhere.
     """
     if len(content) <= VIEW_LIMIT:
         spans = [[[start, end] for start, end in token] for token in ranges]
-        return {"kind": "text", "text": content, "spans": spans, "places": [*places]}
+        return {"kind": "text", "text": content, "spans": spans, "positions": [*positions]}
     pieces = [(0, VIEW_LIMIT)]
     later = [token[0][0] for token in ranges if token and token[0][1] > VIEW_LIMIT]
     for start in sorted(later)[: VIEW_LIMIT // (2 * _AROUND)]:
@@ -266,7 +268,7 @@ def text_view(content: str, ranges: Sequence[Sequence[Span]], places: Sequence[i
         "kind": "text",
         "text": text,
         "spans": spans,
-        "places": [*places],
+        "positions": [*positions],
         "characters": len(content),
     }
 
@@ -277,15 +279,15 @@ def _spans(numbers: dict[str, int], most: int, content: str) -> tuple[list[list[
     tokens.
     """
     spans_of_word: dict[str, list[Span]] = {}
-    places = []
-    for place, (word, span) in enumerate(occurrences(content), start=1):
+    positions = []
+    for position, (word, span) in enumerate(occurrences(content), start=1):
         if len(spans_of_word) >= most and span[0] >= VIEW_LIMIT:
             break
         if word in numbers:
             if word not in spans_of_word:
-                places.append(place)
+                positions.append(position)
             spans_of_word.setdefault(word, []).append(span)
-    return list(spans_of_word.values()), places
+    return list(spans_of_word.values()), positions
 
 
 def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:

@@ -69,10 +69,8 @@ def huggingface_text(
             # byte-pair tokens carry the blank before a word
             blank = len(content[start:end]) - len(content[start:end].lstrip())
             spans_of_token.setdefault(number, []).append((start + blank, end))
-        ranges, starts = (
-            list(spans_of_token.values()),
-            [span[0] for _, span in occurrences(content)],
-        )
+        ranges = list(spans_of_token.values())
+        starts = [span[0] for _, span in occurrences(content)]
         return ranges, [max(1, bisect_right(starts, token[0][0])) for token in ranges]
 
     def token_bags(texts: list[str]) -> list[list[int]]:

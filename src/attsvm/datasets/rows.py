@@ -237,11 +237,14 @@ def copy_rows(rows: NDArray[Any], values: Any) -> None:
     step = max(_CACHED // max(values.shape[1], 1), 1)
     for start in range(0, len(values), step):
         piece = values[start : start + step]
+        # sign, exponent and mantissa where float32 has them; the sign fills the bits between
         bits = np.ascontiguousarray(piece).view(np.int16).astype(np.int32)
         np.left_shift(bits, 13, out=bits)
         np.bitwise_and(bits, _SIGN_AND_NUMBER, out=bits)
+        # the exponent, which float32 counts from 127 and float16 from 15
         cast = rows[start : start + step]
         np.multiply(bits.view(np.float32), _BIAS, out=cast)
+        # what was infinite or no number
         if not (cast.min(initial=0.0) > -_BEYOND and cast.max(initial=0.0) < _BEYOND):
             cast[...] = piece
 
@@ -381,6 +384,6 @@ def bag_sums(rows: Any, offsets: IntArray) -> NDArray[Any]:
 
 
 _CACHED = 1 << 17  # numbers whose steps stay in a cache
-_SIGN_AND_NUMBER = np.int32(0x8FFFE000 - (1 << 32))
-_BIAS = np.float32(2.0**112)
+_SIGN_AND_NUMBER = np.int32(0x8FFFE000 - (1 << 32))  # the bits of float32 that float16 has
+_BIAS = np.float32(2.0**112)  # 127 - 15
 _BEYOND = 65536.0  # the least power of two above float16

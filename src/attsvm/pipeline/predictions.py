@@ -114,11 +114,11 @@ def predictions(
                 "prediction": names[column[k]],
                 "probability": float(probability[k]),
                 "chosen": instance_name(view, int(first[k])),
-                "position": instance_place(view, int(first[k])),
+                "position": instance_position(view, int(first[k])),
                 "attention": float(attention[k]),
                 "instance_probability": float(attention[k]),
                 "rival": instance_name(view, int(second[k])) if has_rival else "",
-                "rival_position": instance_place(view, int(second[k])) if has_rival else None,
+                "rival_position": instance_position(view, int(second[k])) if has_rival else None,
                 "margin": float(margin[k]) if has_rival else None,
             }
             yield {name: row[name] for name in columns}
@@ -174,12 +174,12 @@ def instance_name(view: View, t: int) -> str:
     return str(labels[t]) if t < len(labels) else f"instance {t + 1}"
 
 
-def instance_place(view: View, t: int) -> int | None:
+def instance_position(view: View, t: int) -> int | None:
     """Where an instance stands, from 1: a word or sentence where it stands first in its text; None
     in a text without a known word.
     """
-    place: int | None = view["places"][t] if "places" in view else t + 1
-    return place
+    position: int | None = view["positions"][t] if "positions" in view else t + 1
+    return position
 
 
 def check_predictions_path(path: Path, must_exist: bool = True) -> None:

@@ -64,8 +64,14 @@ def label_line_ends(axes: Axes, apart: float = 11.0) -> None:
     moves = np.abs(heights - at) > gap / 4
     right = 14 if moves.any() else 4
     for (x, _, line), y, height, moved in zip(ends, at, heights, moves, strict=True):
-        arrow = {"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5,
-                 "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)}  # fmt: skip
+        arrow = {
+            "arrowstyle": "-",
+            "color": line.get_color(),
+            "linewidth": 0.5,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "relpos": (0, 0.5),
+        }
         axes.annotate(
             str(line.get_label()),
             (x, y),

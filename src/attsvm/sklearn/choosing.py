@@ -34,10 +34,8 @@ over bags.
 FOLDS = 5  # of bags left out, the usual number
 _COARSE = 600_000  # numbers in a table from which fewer penalties are tried, in fewer steps
 _MANY = 500  # bags from which leaving one fold out is enough where descents are coarse
-_ITERATIONS, _COARSE_ITERATIONS = (
-    100,
-    40,
-)  # of the final descent: of small tables, and of large ones
+_ITERATIONS = 100  # of the final descent
+_COARSE_ITERATIONS = 40  # the same of large tables
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,11 @@ class Calibration:
     offset: float
     loss: float
     chance: float
+
+    @property
+    def crossing(self) -> float:
+        """The value at which the line is zero: there both classes are as likely."""
+        return -self.offset / self.slope
 
 
 def calibration(
@@ -129,7 +132,7 @@ def threshold(values: FloatArray, labels: IntArray, weights: FloatArray | None =
     bags = len(values) if weights is None else float(weights.sum())
     slope, line = (calibration(values, labels, shift, weights) for shift in (False, True))
     pays = 2.0 * bags * (min(slope.loss, line.chance) - line.loss) > 1.0
-    return -line.offset / line.slope if pays else 0.0
+    return line.crossing if pays else 0.0
 
 
 @dataclass(frozen=True, eq=False)

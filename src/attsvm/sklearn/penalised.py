@@ -141,9 +141,7 @@ class _Attended:
             begin = int(self.problem.bags.offsets[block.bags[0]])
             log_counts = self.problem.log_counts[begin : begin + len(logits), None]
             logits += log_counts.astype(logits.dtype)
-        attention, total, _ = segments.powers(logits, cuts)
-        attention /= np.repeat(total, np.diff(cuts), axis=0)
-        attention = attention.reshape(-1, heads, count)
+        attention = segments.softmax(logits, cuts)[0].reshape(-1, heads, count)
         scores = segments.columns(rows, self.factor).reshape(-1, *self.constant.shape)
         scores += self.constant
         outputs = segments.sums(attention[:, :, None] * scores, cuts)

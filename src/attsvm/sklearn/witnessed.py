@@ -111,7 +111,7 @@ def fit_witnesses(
         judged = np.flatnonzero(~np.isnan(left_out[:, 0]))
         values, labels = left_out[judged], training.labels[judged]
         line = calibration(values, labels, shift=True, weights=training.weights[judged])
-        layer = replace(layer, threshold=-line.offset / line.slope)
+        layer = replace(layer, threshold=line.crossing)
         left_out = left_out - layer.threshold
     search.tick(search.total)
     best = float(search.penalties[chosen])
