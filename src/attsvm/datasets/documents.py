@@ -151,9 +151,17 @@ def text_dataset(
         notes.append(
             f"{source.skipped} of {total} rows {were} left out: without a text or a label."
         )
-    if source.held is not None and source.repeated:
+    if source.repeated and source.held is not None:
         share = f"{source.repeated} of the {len(source.held)} texts held out"
         notes.append(f"{share} are among the others too.")
+    elif source.repeated:
+        share = f"{source.repeated} of {len(source.texts)} texts"
+        notes.append(f"{share} repeat others, and may be held out while these are fitted to.")
+    notes += [
+        f"The labels {' and '.join(names)} differ in capitals or spaces alone; they are"
+        f" {len(names)} classes."
+        for names in source.alike
+    ]
     return Dataset(
         name,
         f"Texts of {name}",
