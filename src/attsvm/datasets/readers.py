@@ -23,6 +23,7 @@ from attsvm.datasets.tables import (
     ReadLimits,
     Row,
     check_size,
+    delimiter_of,
     name_of_label,
     read_rows,
 )
@@ -66,6 +67,7 @@ class LabelledTexts:
         ids: identifiers of the texts: of a named column, or the names of files; None without.
         numbers: ``(n,)`` numbers of their rows or lines in the file, from 1.
         alike: groups of classes whose names differ in capitals or spaces alone.
+        delimiter: between the fields of the file, of the first of two; None where it has none.
     """
 
     texts: list[str]
@@ -79,6 +81,7 @@ class LabelledTexts:
     ids: list[str] | None = None
     numbers: IntArray | None = None
     alike: list[list[str]] = field(default_factory=list)
+    delimiter: str | None = None
 
 
 def read_texts(
@@ -156,15 +159,16 @@ def _read(
         is_labelled: whether every text needs a label.
         but_has: who has these classes, in a sentence about others.
     """
+    delimiter: str | None = None
     if is_folder(path):
         table, sha256 = _read_folder(path, reading, is_labelled)
         ids: list[str] | None = table.ids
     else:
         columns = {"text": reading.text, "label": reading.label}
         columns |= {} if reading.id is None else {"id": reading.id}
-        rows = read_rows(
-            path, delimiter=reading.delimiter, encoding=reading.encoding, limits=reading.limits
-        )
+        how = {"delimiter": reading.delimiter, "encoding": reading.encoding}
+        rows = read_rows(path, **how, limits=reading.limits)
+        delimiter = delimiter_of(path, **how)
         table = _table(rows, path, columns, reading.skip_empty, is_labelled)
         sha256, ids = digest(path), None if reading.id is None else table.ids
     if not table.texts:
@@ -186,6 +190,7 @@ def _read(
         numbers=np.array(table.numbers) if table.numbers else None,
         repeated=len(table.texts) - len(set(table.texts)) if classes is None else 0,
         alike=_alike(class_names) if classes is None else [],
+        delimiter=delimiter,
     )
 
 
@@ -228,6 +233,7 @@ def _behind(first: LabelledTexts, path: Path, test: Path, reading: _Reading) -> 
         if first.numbers is None or second.numbers is None
         else np.concatenate([first.numbers, second.numbers]),
         first.alike,
+        first.delimiter,
     )
 
 

@@ -125,13 +125,38 @@ def read_rows(
             f"{path} is not a format that attsvm reads; texts come in"
             f" {', '.join(TABLE_SUFFIXES)} files (.parquet aside also as .gz or .xz)"
         )
-    delimiter = "\t" if delimiter == r"\t" else delimiter  # as a shell hands it over
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")
+    delimiter = _named_delimiter(suffix, delimiter)
     lines = _lines(path, compression, encoding, limits)
     if suffix == ".jsonl":
         return _json_records(lines, path)
-    return _csv_records(lines, path, delimiter or ("\t" if suffix == ".tsv" else None), limits)
+    return _csv_records(lines, path, delimiter, limits)
+
+
+def delimiter_of(
+    path: Path, *, delimiter: str | None = None, encoding: str | None = None
+) -> str | None:
+    """What stands between the fields of a file; None of files that have no delimiter.
+
+    Args:
+        path: the file.
+        delimiter: the one that is named, see :func:`read_rows`.
+        encoding: of the characters.
+    """
+    suffix, compression = kind_of(path)
+    if suffix not in (".csv", ".tsv"):
+        return None
+    lines = _lines(path, compression, encoding, LIMITS)
+    return _beginning(lines, _named_delimiter(suffix, delimiter))[2]
+
+
+def _named_delimiter(suffix: str, delimiter: str | None) -> str | None:
+    """The delimiter that is named, or that of ``.tsv`` files; None where the header shows it."""
+    if delimiter is None:
+        return "\t" if suffix == ".tsv" else None
+    delimiter = "\t" if delimiter == r"\t" else delimiter  # as a shell hands it over
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")
+    return delimiter
 
 
 def _lines(path: Path, compression: str, encoding: str | None, limits: ReadLimits) -> Iterator[str]:
@@ -233,8 +258,7 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
             continue
         if number == 1 and re.match(r"\[\s*(\{|$)", content):
             raise InputError(
-                f"{path} begins as one JSON array; write one object per line (pandas:"
-                " to_json(orient='records', lines=True))"
+                f"{path} begins as one JSON array; write one object per line (JSON Lines)"
             )
         try:
             fields = read_object(content)
@@ -253,15 +277,8 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
 def _csv_records(
     lines: Iterator[str], path: Path, delimiter: str | None, limits: ReadLimits
 ) -> Iterator[Row]:
-    limit, skipped = csv.field_size_limit(limits.line), 0
-    first = next(lines, "")
-    # What a spreadsheet writes for another one.
-    if declared := re.fullmatch(r"sep=(.)[\r\n]*", first):
-        delimiter = delimiter or declared.group(1)
-        first, skipped = next(lines, ""), 1
-    while first and not first.strip():
-        first, skipped = next(lines, ""), skipped + 1
-    delimiter = delimiter or _most_frequent(first)
+    limit = csv.field_size_limit(limits.line)
+    first, skipped, delimiter = _beginning(lines, delimiter)
     # In .tsv files quotes are ordinary characters; a quoted field may span lines elsewhere.
     is_plain = kind_of(path)[0] == ".tsv"
     reader = csv.reader(
@@ -315,6 +332,18 @@ def _column_names(header: list[str]) -> list[str]:
         name if places[name] == 1 else f"{name} (column {place})".lstrip()
         for place, name in enumerate(names, start=1)
     ]
+
+
+def _beginning(lines: Iterator[str], delimiter: str | None) -> tuple[str, int, str]:
+    """The header of a table, how many lines are above it, and what stands between its fields."""
+    first, skipped = next(lines, ""), 0
+    # What a spreadsheet writes for another one.
+    if declared := re.fullmatch(r"sep=(.)[\r\n]*", first):
+        delimiter = delimiter or declared.group(1)
+        first, skipped = next(lines, ""), 1
+    while first and not first.strip():
+        first, skipped = next(lines, ""), skipped + 1
+    return first, skipped, delimiter or _most_frequent(first)
 
 
 def _most_frequent(header: str) -> str:
