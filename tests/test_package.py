@@ -131,3 +131,14 @@ def test_the_citation_and_the_changelog_are_of_this_version():
     assert re.search(r"^version: (.*)$", citation, re.M)[1] == attsvm.__version__
     heads = re.findall(r"^## \[(.*?)\]", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert heads[:2] == ["Unreleased", attsvm.__version__]
+
+
+def test_every_paper_of_the_documentation_is_cited():
+    root = Path(__file__).parents[1]
+    if not (root / "CITATION.cff").is_file():
+        pytest.skip("CITATION.cff is not beside the tests")
+    link = re.compile(r"arxiv\.org/abs/(\d{4}\.\d{5})")
+    cited = set(link.findall((root / "CITATION.cff").read_text(encoding="utf-8")))
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    linked = {number for page in pages for number in link.findall(page.read_text("utf-8"))}
+    assert linked == cited

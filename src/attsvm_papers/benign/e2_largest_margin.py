@@ -318,7 +318,10 @@ def draw_errors(evidence, axes):
         (1 - right_less_wrong + np.sqrt((1 - right_less_wrong) ** 2 + 4 * right_less_wrong**2))
         / right_less_wrong**2
     )
-    panels = (("error", "largest margin"), ("descent_error", "descent on both, 400 steps"))
+    panels = (
+        ("error", "largest margin"),
+        ("descent_error", "descent on head and prompt, 400 steps"),
+    )
     for axis, (column, title) in zip(axes, panels, strict=True):
         for x, snr in enumerate(ratios):
             for eta in etas:

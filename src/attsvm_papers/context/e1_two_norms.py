@@ -136,11 +136,14 @@ def margins_of_new(e, axes):
     """
     rows, (axis,) = e.where(part="equal"), axes
     ratio = np.geomspace(rows["ratio"].min(), rows["ratio"].max(), 100)
-    axis.plot(ratio, np.minimum(1.0, np.sqrt(ratio)), color=kit.INK, linewidth=0.8)
-    axis.plot(ratio, ratio / (1 + ratio), ":", color=kit.INK, linewidth=0.8)
+    for law, style, label in (
+        (np.minimum(1.0, np.sqrt(ratio)), "-", "min(1, √(p / q))"),
+        (ratio / (1 + ratio), ":", "bound, p / (p + q)"),
+    ):
+        axis.plot(ratio, law, style, color=kit.INK, linewidth=0.8, label=label)
     for name, colour, label in (("nuc", kit.BEST, "nuclear"), ("fro", kit.ATTENTION, "Frobenius")):
         axis.plot(rows["ratio"], rows[f"lead_{name}"], "o", color=colour, markersize=4, label=label)
-    axis.set(xscale="log", xlabel="known over new subjects", title="margin of new answers")
+    axis.set(xscale="log", xlabel="known over new subjects, p / q", title="margin of new answers")
     axis.set_xticks([0.125, 0.25, 0.5, 1, 2, 4, 8], ["1/8", "1/4", "1/2", "1", "2", "4", "8"])
     axis.minorticks_off()
-    kit.legend(axis, loc="center right")
+    kit.legend_below(axis, 4)

@@ -152,7 +152,7 @@ def step_and_prompt(e, axes):
         values = e["selected" + name][:, 1:]
         kit.band(axes[1], step, values, colour, shares=(0.05, 0.95), label=label)
     kit.band(axes[2], step, e["gap"][:, 1:], kit.BEST, shares=(0.05, 0.95))
-    axes[0].set(title="move over half a step", xlabel="signed frequency")
-    axes[1].set(title="selects the word", xscale="log", xlabel="step", ylim=(0, 1.05))
-    axes[2].set(title="1 - cosine", xscale="log", yscale="log", xlabel="step")
+    axes[0].set(title="move along the head over η/2", xlabel="signed frequency")
+    axes[1].set(title="word selected, share of texts", xscale="log", xlabel="step", ylim=(0, 1.05))
+    axes[2].set(title="1 - cosine to the solution", xscale="log", yscale="log", xlabel="step")
     kit.legend(axes[1], loc="center right")

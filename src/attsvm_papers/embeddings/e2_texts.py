@@ -102,7 +102,8 @@ def logits_of_words(e, axes):
     """Logit of every word under the trained prompt, over the largest one, by the signed frequency
     of the word; the first trial. Left: after a step on the embeddings. Right: without.
     """
-    for axis, name, title in zip(axes, ("", "_start"), ("one step", "no step"), strict=True):
+    titles = ("logits after one step", "logits without it")
+    for axis, name, title in zip(axes, ("", "_start"), titles, strict=True):
         logits = e["logits" + name][0]
         axis.plot(
             1000 * e["signed"][0], logits / np.abs(logits).max(), "o", color=kit.BEST, markersize=3

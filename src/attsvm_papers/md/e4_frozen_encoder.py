@@ -293,7 +293,7 @@ def with_shuffled_labels(e):
 @kit.claim(
     kit.at_least(1.0, "points, of each optimiser; lower end of the 95% interval over seeds"),
     null=with_shuffled_labels,
-    failure="not reproduced",
+    failure="refuted",
 )
 def E4_learns(e):
     """On every data set every optimiser is a point more accurate than a head over attention that is

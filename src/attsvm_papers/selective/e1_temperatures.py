@@ -28,7 +28,7 @@ ABSTRACT, SUMMARY = "abstract", "a summary of the paper"
 FLAT, SHARP = 1.0, 8.0
 PAIRS, T, D = 5, 6, 16
 NEAR, APART = 0.03, 0.3
-WITHOUT, FREE, SHARED = "W alone", "a temperature of each query", "one of each pair"
+WITHOUT, FREE, SHARED = "W alone", "a temperature of each query", "a temperature of each pair"
 FEATURES = {FREE: np.eye(2 * PAIRS), SHARED: np.repeat(np.eye(PAIRS), 2, axis=0)}
 
 
@@ -231,8 +231,8 @@ def price(e, axes):
     trials and their range. Right: cross entropy above the best one by step, at a distance of .03.
     """
     for column, colour, label in (
-        ("norm", kit.ATTENTION, "without temperatures"),
-        ("norm_scaled", kit.BEST, "a temperature of each query"),
+        ("norm", kit.ATTENTION, WITHOUT),
+        ("norm_scaled", kit.BEST, FREE),
     ):
         norms, distances = by_distance(e, column)
         kit.band(axes[0], distances, norms.T, colour, label=label)
@@ -247,8 +247,8 @@ def price(e, axes):
 
 @kit.picture(
     "Sharpness of the two queries of a pair",
-    "Each variant has dots at two heights; with a temperature of each query they lie on the dashed"
-    " lines of the wanted attention, without one both queries have the same attention in between.",
+    "With W alone the queries of a pair have nearly the same attention, with one temperature they"
+    " are hardly apart; with a temperature of each they lie on the dashed lines, what they want.",
     2.8,
     width=5.2,
 )
@@ -259,7 +259,7 @@ def sharpness(e, axes):
     rows = e.where(part="trained", apart=NEAR)
     for k, variant in enumerate((WITHOUT, SHARED, FREE)):
         of_variant = rows.where(variant=variant)
-        for first, colour, label in ((0, kit.TRAINED, "wants flat"), (1, kit.ATTENTION, "sharp")):
+        for first, colour, label in ((0, kit.TRAINED, "flat wanted"), (1, kit.ATTENTION, "sharp")):
             values = of_variant["selected"][:, first::2]
             at = [k + 0.25 * (first - 0.5)]
             kit.dots(
@@ -273,6 +273,6 @@ def sharpness(e, axes):
             )
     for level in np.unique(rows["target"]):
         axes[0].axhline(level, color=kit.FAINT, linestyle="--", linewidth=0.8)
-    axes[0].set_xticks(range(3), ["W alone", "temperature of a pair", "of each query"])
+    axes[0].set_xticks(range(3), [WITHOUT, "temperature of each pair", "of each query"])
     axes[0].set(ylim=(0, 1.05), ylabel="attention to the token")
     kit.legend(axes[0], loc="lower left")
