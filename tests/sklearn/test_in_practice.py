@@ -440,7 +440,7 @@ def slides(count=16, length=90, d=16):
 def test_the_fit_is_the_same_wherever_instances_are(tmp_path, kind):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-    bags, labels = slides()
+    bags, labels = slides(count=8, length=30)
     table, lengths = np.concatenate(bags), [len(bag) for bag in bags]
     ids = np.repeat(np.arange(len(bags)), lengths)
     table.tofile(tmp_path / "rows")
