@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -13,6 +14,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+import attsvm
 from attsvm.base.errors import InputError, MissingExtraError
 from attsvm.datasets.readers import read_texts
 from attsvm.datasets.tables import ReadLimits
@@ -72,7 +74,7 @@ def test_parquet(tmp_path, texts, monkeypatch):
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_folder_in_imdb_layout(tmp_path, nested):
     root = tmp_path / "train" if nested else tmp_path
-    with pytest.raises(InputError, match=r"neg holds no \.txt files; put the texts in"):
+    with pytest.raises(InputError, match=r"holds no folders of \.txt files, .*neg and .*pos; put"):
         read_texts(tmp_path)
     for name, number in (("pos", "10_8"), ("pos", "2_9"), ("neg", "0_1"), ("neg", "11_2")):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -82,14 +84,33 @@ def test_a_folder_in_imdb_layout(tmp_path, nested):
     assert found.labels.tolist() == [0, 0, 1, 1]
     assert found.class_names == ("neg", "pos")
     for content, sentence in (
-        (b" \n", r"2_9\.txt is empty; remove the file"),
+        (b" \n", r"file pos/2_9\.txt has no text; fill it in, or leave this file out"),
         (b"caf\xe9", r"2_9\.txt is not UTF-8 at byte 3"),
     ):
         (root / "pos" / "2_9.txt").write_bytes(content)
         with pytest.raises(InputError, match=sentence):
             read_texts(tmp_path)
+    assert read_texts(tmp_path, encoding="cp1252").texts[2] == "café"
+    (root / "pos" / "2_9.txt").write_bytes(b"")
+    found = read_texts(tmp_path, skip_empty=True)
+    assert (found.ids[-1], found.skipped) == ("pos/10_8.txt", 1)
     with pytest.raises(InputError, match="holds more than 8 bytes of text"):
         read_texts(tmp_path, limits=ReadLimits(bytes=8))
+
+
+def test_a_folder_of_any_classes_and_of_new_texts(tmp_path):
+    for k, name in enumerate(["pos", "neg", "unsup", "so so"] * 2):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / f"{k}.txt").write_text(f"{name} {k}", encoding="utf-8")
+    assert read_texts(tmp_path).class_names == ("neg", "pos")  # as IMDb has it
+    (tmp_path / "neg").rename(tmp_path / "bad")
+    found = read_texts(tmp_path)
+    assert found.class_names == ("bad", "pos", "so so", "unsup")
+    assert found.texts[:3] == ["neg 1", "neg 5", "pos 0"]
+    new = read_texts(tmp_path / "pos", classes=found.class_names)
+    assert (new.labels.tolist(), new.ids) == ([-1, -1], ["0.txt", "4.txt"])
+    with pytest.raises(InputError, match="one for each class"):
+        read_texts(tmp_path / "pos")
 
 
 def test_columns_are_chosen_by_name_or_by_custom(write):
@@ -139,6 +160,13 @@ def test_classes_are_as_many_as_labels_and_a_second_file_may_lack_some(write):
     both = read_texts(path, test=second)
     assert both.labels[both.held].tolist() == [3, 0, 3]
     assert both.positive is None
+    only = write("c.csv", "text,label\nx,3.0\ny,3\n")  # one class, and a number spelled otherwise
+    assert read_texts(path, test=only).labels[-2:].tolist() == [3, 3]
+    more = write("d.csv", "text,label\nx,3\ny,7\nz,5\n")
+    with pytest.raises(
+        InputError, match=r"d\.csv has the labels 5 and 7; .*a\.csv has 0, 1, 2 and"
+    ):
+        read_texts(path, test=more)
 
 
 OK = {"text": "a", "label": 1}
@@ -161,7 +189,7 @@ def classes(names):
         (
             "a.jsonl",
             lines(OK, {"text": " ", "label": 0}),
-            "line 2 has no text; fill them in, or leave",
+            "line 2 has no text; fill it in, or leave this line out",
         ),
         ("a.csv", table([("a", 1), ("", 0)], ","), "row 2 has no text"),
         ("a.jsonl", lines(OK, {"text": "b"}), "line 2 has no label"),
@@ -183,9 +211,28 @@ def classes(names):
         ("a.csv", "", "holds no rows"),
         ("a.csv", "text,label\n", "holds no rows"),
         ("a.jsonl.xz", "", "holds no rows"),
-        ("a.csv", "text,label\na,1\nb, c,0\n", "row 2 has 3 fields, the header has 2; quote"),
-        ("a.csv", "text,label,text\na,1,b\n", r"names a column twice \(text, label, text\)"),
-        ("a.csv", 'text,label\n"a,1\n', "is not well-formed .*; check its quotes"),
+        (
+            "a.csv",
+            "text,label\na,1\nb, c,0\n",
+            r"row 2 has 3 fields, the header \(text, label\) h",
+        ),
+        (
+            "a.csv",
+            "text,label\na,1\nb\n",
+            r"row 2 has 1 field, the header \(text, label\) h",
+        ),
+        (
+            "a.csv",
+            "text,label,text\na,1,b\n",
+            r"its columns are text \(column 1\), label, text",
+        ),
+        ("a.csv", 'text,label\n"a,1\n', "line 2 is not well-formed .*; check the quotes"),
+        ("a.csv", 'sep=,\n\ntext,label\na,1\n"b,0\nc,1\n', "lines 5 to 6 are not well-formed"),
+        ("a.csv", b"PK\x03\x04\x14\x00", "is a ZIP archive or an Excel workbook; save the table"),
+        ("a.csv", gzip.compress(b"text,label\n"), r"compressed by gzip; let its name end in \.gz"),
+        ("a.csv", b"PAR1\x15\x04", r"is a Parquet file; let its name end in \.parquet"),
+        ("a.jsonl", json.dumps([OK]), "begins as one JSON array; write one object per line"),
+        ("a.jsonl", json.dumps([OK], indent=1), "begins as one JSON array; write one object"),
         (
             "a.doc",
             "x",
@@ -280,14 +327,25 @@ def test_what_a_file_may_hold(write, name, content, texts):
         ("a.csv", 'text,label,,\n"a, b",0,,\nc,1,,\n,,,\n', {}),
         ("a.csv", "\ufefftext;label\na, b;0\nc;1\n".encode("utf-16-le"), {}),
         ("a.csv.gz", 'text,label\n"a, b",0\nc,1\n'.encode("utf-16"), {}),
+        ("a.csv", 'text,label\n"a, b",0\nc,1\n'.encode("utf-16-be"), {}),
+        ("a.csv", 'text,label\n"a, b",0\nc,1\n'.encode("utf-32"), {}),
         ("a.csv", "text:label\na, b:0\nc:1\n", {"delimiter": ":"}),
+        ("a.csv", "text\tlabel\na, b\t0\nc\t1\n", {"delimiter": r"\t"}),
+        ("a.csv", '\n,,\n text , label \n"a, b",0\nc,1\n , \n', {"text": "text", "label": "label"}),
+        ("a.csv", ',text,,label,,n,n\n0,"a, b",,0,,7,8\n1,c,,1\n', {}),
+        ("a.csv", '"text", "label"\n"a, b", "0"\n"c", "1"\n', {}),
+        ("a.csv", 'text,label\n"a, b",False\nc,TRUE\nd,true\ne,false\n', {}),
+        ("a.jsonl", '{"text": "a, b", "label": false}\n{"text": "c", "label": 1}\n', {}),
         ("a.jsonl", '{"text": "a, b", "label": 0},\n{"text": "c", "label": 1}\n', {}),
         ("a.jsonl", '{"text": "a, b", "label": 0}\n{"text": "c", "label": 1.0}\n', {}),
         ("a.csv", 'text,label\n"a, b",0.0\nc,1\nc,1.0\nc,1\n', {"skip_empty": True}),
     ],
     ids=[
         *("semicolons", "tabs", "declared", "CR", "empty columns", "UTF-16", "compressed UTF-16"),
-        *("named delimiter", "trailing comma", "1.0", "1 and 1.0"),
+        *("UTF-16 without its mark", "UTF-32", "named delimiter", "tab of a shell"),
+        *("empty rows around", "empty and repeated columns, short rows", "spaces before quotes"),
+        *("capitals of truth values", "truth values and numbers"),
+        *("trailing comma", "1.0", "1 and 1.0"),
     ],
 )
 def test_what_spreadsheets_and_programs_write(write, name, content, options):
@@ -306,8 +364,39 @@ def test_an_encoding_is_named(write):
         read_texts(path, encoding="ascii")
     with pytest.raises(InputError, match="encoding is 'klingon', which is none that Python knows"):
         read_texts(path, encoding="klingon")
+    with pytest.raises(InputError, match="encoding is 'rot13', which is none that Python knows"):
+        read_texts(path, encoding="rot13")
     with pytest.raises(InputError, match="delimiter is ';;'; give one character"):
         read_texts(path, delimiter=";;")
+
+
+def test_numbers_among_texts_are_texts_and_bytes_are_characters(write, tmp_path):
+    path = write("a.jsonl", lines({"text": 2024, "label": 0}, {"text": "a", "label": 1}))
+    assert read_texts(path).texts == ["2024", "a"]
+    path = write("b.jsonl", lines({"text": True, "label": 0}, {"text": "a", "label": 1}))
+    with pytest.raises(InputError, match="line 1: text is True; choose the column of the texts"):
+        read_texts(path)
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"text": [b"a", "é".encode()], "label": [b"x", b"y"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "c.parquet")
+    found = read_texts(tmp_path / "c.parquet")
+    assert (found.texts, found.class_names) == (["a", "é"], ("x", "y"))
+    parquet.write_table(pyarrow.table(columns | {"text": [b"a", b"\xe9"]}), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="row 2 holds bytes that are not UTF-8"):
+        read_texts(tmp_path / "c.parquet")
+
+
+def test_texts_and_labels_that_are_nearly_the_same_are_told(write):
+    rows = [("a", "yes"), ("b", "Yes "), ("a", "no"), ("c", "YES"), ("d", "maybe"), ("e", "may be")]
+    others = [(f"{k}", "no") for k in range(7)]
+    path = write("a.csv", table([*rows, *others], ","))
+    found = read_texts(path)
+    assert found.repeated == 1
+    assert found.alike == [["YES", "Yes", "yes"], ["may be", "maybe"]]
+    notes = " ".join(attsvm.datasets.load(path).notes)
+    assert "1 of 13 texts repeat others, and may be held out" in notes
+    assert "The labels YES and Yes and yes differ in capitals or spaces alone; they are 3" in notes
+    assert read_texts(path, classes=found.class_names).alike == []
 
 
 @pytest.mark.parametrize("word", ["", "NA", "NaN", "NULL", "None", "null", "#N/A"])
@@ -350,6 +439,8 @@ def test_the_positive_class_is_named(write, tmp_path):
     assert (found.class_names, found.labels.tolist()) == (("healthy", "cancer"), [0, 1])
     with pytest.raises(InputError, match=r"positive is canser, .*; did you mean cancer"):
         read_texts(path, positive="canser")
+    numbers = write("b.csv", "text,label\na,0.0\nb,1.0\n")
+    assert read_texts(numbers, positive="0").class_names == ("1.0", "0.0")
     for name in ("pos", "neg"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.txt").write_text(name, encoding="utf-8")

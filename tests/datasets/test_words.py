@@ -75,6 +75,10 @@ def test_too_few_words():
         ),
     ):
         word_vectors([["a", "b"]], min_count=1)
+    with pytest.raises(InputError, match="no two words that occur 2 times or more stand together"):
+        word_vectors([["a"], ["b"]] * 2, dim=1)
+    with pytest.raises(InputError, match=r"have 0 words .* of length 1; give more texts, of words"):
+        word_vectors([[], []], dim=1)
 
 
 def test_a_word_that_always_stands_alone_has_no_vector():

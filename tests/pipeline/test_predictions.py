@@ -106,6 +106,17 @@ def test_a_cell_that_is_a_number_stays_one(tmp_path):
     assert lines == ["a,b", "-1,-2.5", "'+1 good,", "'@x,1e-09"]
 
 
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [("+", "+"), ("--", "--"), ("- ", "- "), ("-1,5", "-1,5"), ("a=b", "a=b"), ("", "")]
+    + [(text, f"'{text}") for text in ("=1+1", "-a", "@SUM(A1)", "\tx", "+\n=cmd|x", "--1")],
+)
+def test_what_a_spreadsheet_would_run_gets_an_apostrophe(text, cell, tmp_path):
+    write_table([{"a": text, "b": "x"}], {"a": str, "b": str}, tmp_path / "t.csv", ";")
+    with (tmp_path / "t.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert list(csv.reader(file, delimiter=";"))[1] == [cell, "x"]
+
+
 @pytest.mark.parametrize("run", ["films", "bags"])
 def test_predict_gives_the_rows_of_the_fit_the_same_numbers(run, request, tmp_path):
     folder, path = request.getfixturevalue(run)
@@ -233,3 +244,53 @@ def test_a_run_without_its_model_says_so(films, tmp_path):
     (folder / "encoding.safetensors").write_bytes(b"nothing")
     with pytest.raises(attsvm.InputError, match=r"encoding\.safetensors"):
         attsvm.load_run(folder)
+
+
+@pytest.mark.parametrize("weight", [None, "balanced"])
+def test_a_text_without_a_known_word_has_the_probability_of_the_largest_class(weight, tmp_path):
+    telling, rng = {"a": "dull", "b": "warm", "c": "odd"}, np.random.default_rng(0)
+    rows = []
+    for k in range(60):
+        label = "aabbbbcbbb"[k % 10]
+        rows.append([" ".join([*rng.choice(["we", "saw", "a", "film"], 3), telling[label]]), label])
+    rows[::20] = [["!", label] for _, label in rows[::20]]  # no word at all, train or test
+    path = _write(tmp_path / "films.csv", ["text", "label"], rows)
+    command = ["fit", str(path), "--dimension", "4", "--out", str(tmp_path / "run"), *QUICK]
+    assert main([*command, *(["--class-weight", weight] if weight else [])]) in (0, 3)
+    answers = _read(tmp_path / "run" / "predictions.csv")
+    train = [row["label"] for row in answers if row["split"] == "train"]
+    share = train.count("b") / len(train) if weight is None else 1 / 3
+    new = attsvm.load_run(tmp_path / "run").predict(path)
+    for written, row in zip(answers[::20], new[::20], strict=True):
+        assert written["prediction"] == row["prediction"] == "b"
+        assert row["probability"] == pytest.approx(share)
+        assert float(written["probability"]) == pytest.approx(share, abs=1e-6)
+        assert (written["chosen"], written["attention"], row["attention"]) == ("", "", None)
+
+
+def test_a_table_with_semicolons_is_answered_with_semicolons_and_decimal_commas(films, tmp_path):
+    rows = _read(films[1])
+    path = tmp_path / "semi.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([list(rows[0]), *(row.values() for row in rows)])
+    out = tmp_path / "answers.csv"
+    assert main(["predict", str(films[0]), str(path), "--out", str(out)]) == 0
+    with out.open(encoding="utf-8-sig", newline="") as file:
+        found = list(csv.DictReader(file, delimiter=";"))
+    assert len(found) == len(rows)
+    for row, fitted in zip(found, _read(films[0] / "predictions.csv"), strict=True):
+        assert row["probability"].replace(",", ".") == fitted["probability"]
+        assert "." not in row["probability"] + row["margin"]
+        assert {**row, "split": 0, "margin": 0, "probability": 0, "attention": 0} == {
+            **fitted,
+            "split": 0,
+            "margin": 0,
+            "probability": 0,
+            "attention": 0,
+        }
+    run = tmp_path / "run"
+    command = ["fit", str(path), "--dimension", "4", "--out", str(run), *QUICK]
+    assert main(command) in (0, 3)
+    assert (run / "predictions.csv").read_text("utf-8-sig").startswith("row;split;label;")
+    notes = json.loads((run / "run.json").read_text())["dataset"]["notes"]
+    assert "Fields of semi.csv are separated by semicolons." in notes

@@ -58,8 +58,8 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help=(
             "a table of texts and labels (.csv, .tsv, .jsonl or .parquet, also .gz and .xz); arrays"
-            " X and y, optionally Z and mask (.npz or .safetensors); a folder of texts in pos/ and"
-            " neg/, or of slides; or a name from `attsvm list`"
+            " X and y, optionally Z and mask (.npz or .safetensors); a folder with a folder of"
+            " texts for each class, or of slides; or a name from `attsvm list`"
         ),
     )
     group = parser.add_argument_group("text data")

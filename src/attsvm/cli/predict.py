@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
                 right[row["label"] == row["prediction"]] += 1
             yield row
 
-    count = write_table(counted(), columns, out)
+    count = write_table(counted(), columns, out, dataset.provenance.get("delimiter"))
     calls = ", ".join(f"{name} {counts[name]} times" for name in fitted.class_names)
     show(f"{count} rows; predicted: {calls}")
     if labelled := right.total():

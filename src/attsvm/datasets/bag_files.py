@@ -31,15 +31,15 @@ BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".npy", ".npz", ".safetensors", ".zarr")
 
 @dataclass(frozen=True, eq=False)
 class BagFile:
-    """The instances of one bag, in a file that is opened for as long as rows are read.
+    """The instances of one bag, in a file that is open only while rows are read.
 
-    NumPy's functions take it as an array (``np.asarray(bag)``), slices read their rows alone.
+    NumPy's functions take it as an array (``np.asarray(bag)``); a slice reads its rows alone.
 
     Attributes:
         path: the file.
         key: the array in it; ``None`` in files of one array.
         shape: ``(T, d)``.
-        dtype: as it is stored.
+        dtype: of the rows that are read: the stored one; float32 where that is bfloat16.
     """
 
     path: Path
@@ -74,7 +74,7 @@ class BagFolder(Compact, Sequence[BagFile]):
         labels: ``(n,)`` labels, whole numbers where all are; ``None`` without a table.
         groups: ``(n,)`` what must not be torn apart, a patient; ``None`` where none is named.
         coordinates: for each bag the file of its ``(T, 2)`` coordinates, or ``None``.
-        without_row: names of the files that the table of labels does not name; no bags.
+        without_row: names of the files that the table of labels does not name; they are no bags.
     """
 
     names: tuple[str, ...]
@@ -182,9 +182,10 @@ def read_bags(
             f"{folder} has no file for {_listed(missing)} of {len(table)} rows; remove the rows or"
             f" add the files ({', '.join(BAG_SUFFIXES)})"
         )
-    named = set(paths.values())
-    without_row = [path.name for found in files.values() for path in found if path not in named]
+    known = set(paths.values())
+    without_row = [path.name for found in files.values() for path in found if path not in known]
     bags = [_header(path, features) for path in paths.values() if path is not None]
+    # one bag of each number of features, the first one of the table
     widths = {bag.shape[1]: name for bag, name in zip(reversed(bags), reversed(table), strict=True)}
     if len(widths) > 1:
         (d, name), (other_d, other) = sorted(widths.items())[:2]
@@ -311,23 +312,25 @@ def _file_of(name: str, files: dict[str, list[Path]]) -> Path | None:
     """The file of a bag, named with or without an ending (its own, or that of the slide)."""
     for stem in (name, Path(name).stem):
         paths = files.get(stem, [])
-        named = [path for path in paths if path.name == name]
-        if len(named or paths) > 1:
-            names = " and ".join(path.name for path in paths[:2])
+        # a file of just this name goes before others of the same stem
+        found = [path for path in paths if path.name == name] or paths
+        if len(found) > 1:
+            names = " and ".join(path.name for path in found[:2])
             raise InputError(f"{name} has several files, {names}; keep one of them")
-        if named or paths:
-            return (named or paths)[0]
+        if found:
+            return found[0]
     return None
 
 
 def _read_labels(
     path: Path, id: str, label: str, group: str | None, is_labelled: bool
 ) -> dict[str, tuple[str, str]]:
-    """Label and group of each bag, by its identifier."""
+    """Label and group of each bag, by its identifier; a group that is not asked for is ``""``."""
     columns = {"id": id, "label": label} | ({} if group is None else {"group": group})
     table: dict[str, tuple[str, str]] = {}
     empty, repeated = [], []
     for where, fields in read_rows(path):
+        # fields may differ from row to row, as those of JSON lines do
         for role, column in columns.items():
             if column not in fields and (is_labelled or role == "id"):
                 raise InputError(
@@ -336,7 +339,7 @@ def _read_labels(
                 )
         name, *values = (name_of_label(fields.get(column), path) for column in columns.values())
         if not (name and (all(values) or not is_labelled)):
-            empty.append(where.split()[-1])
+            empty.append(where.split()[-1])  # the number of the row
         if name in table:
             repeated.append(name)
         table[name] = values[0], values[1] if group is not None else ""
@@ -355,7 +358,7 @@ def _read_labels(
 
 
 def _listed(names: Sequence[object]) -> str:
-    """The first names, and how many more there are."""
+    """The first five names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(map(str, names[:5])) + more
 
@@ -372,21 +375,28 @@ def _header(path: Path, key: str) -> BagFile:
     """The bag of a file, of which only shape and type are read."""
     with _stored_array(path, key) as (array, is_named):
         shape = tuple(int(size) for size in array.shape)
-        leading = len(shape) == 3 and shape[0] == 1
-        if len(shape) != 2 and not leading:
+        is_leading = len(shape) == 3 and shape[0] == 1
+        if len(shape) != 2 and not is_leading:
             raise InputError(
                 f"{path} holds an array of shape {shape}; a bag is (instances, features)"
             )
         if 0 in shape:
             raise InputError(f"{path} holds no instances (shape {shape}); remove the bag")
-        sample = _as_numpy(array[0, :1] if leading else array[:1])
+        # the type that rows are read in, which is not always the stored one
+        sample = _as_numpy(array[0, :1] if is_leading else array[:1])
     if sample.dtype.kind not in "fiub":
         raise InputError(f"{path} holds {sample.dtype}; features are real numbers")
-    return BagFile(path, key if is_named else None, (shape[-2], shape[-1]), sample.dtype, leading)
+    return BagFile(
+        path, key if is_named else None, (shape[-2], shape[-1]), sample.dtype, is_leading
+    )
 
 
 def _coordinates(bag: BagFile, key: str) -> BagFile | None:
-    """The coordinates that lie beside the features, where there are any."""
+    """The array of coordinates in the file of a bag, None where it holds none.
+
+    Raises:
+        InputError: not one pair of coordinates for each instance.
+    """
     if bag.key is None:
         return None
     try:
@@ -459,7 +469,7 @@ def _safetensors(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
 
 
 class _SafeSlice:
-    """A tensor of a safetensors file with its shape as arrays have it."""
+    """A tensor of a safetensors file, with ``shape`` and slices as arrays have them."""
 
     def __init__(self, tensors: Any) -> None:
         self.shape = tuple(tensors.get_shape())

@@ -1,4 +1,4 @@
-"""Bags of instances as one table: the one form into which everything that people have is turned.
+"""Bags of instances as one table: the form into which whatever people have is turned.
 
 A bag is a set of instances with one label: a slide of patches, a molecule of conformers, a document
 of sentences. The table keeps the instances of all bags as rows without padding, so a bag of a
@@ -30,8 +30,8 @@ from attsvm.datasets.rows import ListedRows, RowReader, is_stored, pieces, table
 Names = NDArray[Any]
 """``(n,)`` or ``(d,)`` names of bags, of groups or of features."""
 
-_FLOATS = (np.float16, np.float32, np.float64)  # which stay as they are
-_SMALL = 1_000_000  # numbers up to which one array is quicker than a list of arrays
+_FLOATS = (np.float16, np.float32, np.float64)  # types of rows that stay as they are
+_SMALL = 1_000_000  # numbers up to which a copy in one array is quicker than a list of arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,9 @@ class Bags:
         very long bag as :class:`~attsvm.datasets.rows.LongRows`; all bags in turn, each once.
         """
         for block in RowReader(self.rows, self.offsets, np.float64).blocks():
-            bags, rows = block.bags, slice(*self.offsets[[block.bags[0], block.bags[-1] + 1]])
+            bags = block.bags
+            rows = slice(self.offsets[bags[0]], self.offsets[bags[-1] + 1])
+            # what is on disk was not checked before
             for start, read in pieces(block.rows):
                 check_finite(read, self.offsets, rows.start + start)
             yield (
@@ -142,20 +144,25 @@ class Bags:
             )
 
     def take(self, bags: ArrayLike | slice) -> Bags:
-        """The bags at these positions (a slice, integers or booleans), in this order."""
+        """The bags at these positions (a slice, integers or booleans), in this order; only of a
+        small array are rows copied.
+        """
         chosen = np.arange(self.n)[bags if isinstance(bags, slice) else np.asarray(bags)]
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        start = np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-        rows = start + np.arange(offsets[-1])
-        stays = not isinstance(self.rows, np.ndarray) or self.rows.size > _SMALL
-        tables = [
-            table
-            for i in (chosen if stays else [])
-            for table in tables_of(self.rows, int(self.offsets[i]), int(self.offsets[i + 1]))
-        ]
+        # the position here of each row that is taken: that in its bag, from where the bag begins
+        moved = np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        rows = moved + np.arange(offsets[-1])
+        is_small = isinstance(self.rows, np.ndarray) and self.rows.size <= _SMALL
+        if is_small:
+            taken = self.rows[rows]
+        else:
+            ranges = zip(self.offsets[chosen], self.offsets[chosen + 1], strict=True)
+            taken = ListedRows(
+                [table for a, b in ranges for table in tables_of(self.rows, int(a), int(b))]
+            )
         return Bags(
-            ListedRows(tables) if stays else self.rows[rows],
+            taken,
             offsets,
             _at(self.labels, chosen),
             self.source[rows],
@@ -167,8 +174,8 @@ class Bags:
         )
 
     def data(self, labels: ArrayLike) -> AttentionData:
-        """Padded sequences with ``(n,)`` labels of -1 and +1, each with its query; where bags have
-        none, with its first instance.
+        """Padded sequences with ``(n,)`` labels of -1 and +1, each with the query of its bag; with
+        its first instance where bags have no queries.
         """
         mask = np.arange(int(self.lengths.max())) < self.lengths[:, None]
         tokens = np.zeros((*mask.shape, self.d))
@@ -178,7 +185,7 @@ class Bags:
 
 
 def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
-    """Bags of whatever form, as one table.
+    """The bags of whatever form as one table.
 
     Args:
         X: a list of ``(T_i, d)`` arrays or data frames; one ``(n, T, d)`` array, in which instances
@@ -203,9 +210,9 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
         return X
     if bag_ids is not None:
         return _from_table(X, bag_ids)
-    if isinstance(X, AttentionData):
+    if isinstance(X, AttentionData):  # sequences are bags
         return replace(_from_padded(X.tokens, X.mask, X.labels), queries=X.queries)
-    if _is_sparse(X) or _is_frame(X):
+    if _is_sparse(X) or _is_frame(X):  # a table, of which instances() refuses the sparse one
         raise _no_bag_ids(len(instances("X", X)[0]))
     if hasattr(X, "bags") and hasattr(X, "coordinates"):  # a folder of bags
         bags = _from_list(list(X.bags))
@@ -218,16 +225,16 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
             raise InputError(f"X is one bag of shape {tokens.shape}; give a list of bags")
         mask = X["mask"] if "mask" in X.keys() else np.ones(tokens.shape[:2])  # noqa: SIM118
         return _from_padded(tokens, instances("mask", mask)[0] > 0, _plain(X.get("Y", None)))
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping):  # bags by name
         return replace(_from_list(list(X.values())), names=np.array(list(X)))
-    if _is_map_dataset(X):
+    if _is_map_dataset(X):  # of bags, or of pairs with a label
         pairs = [X[i] for i in range(len(X))]
         X = [pair[0] if isinstance(pair, tuple) else pair for pair in pairs]
         bags = _from_list(X)
         if not all(isinstance(pair, tuple) and len(pair) > 1 for pair in pairs):
             return bags
         return replace(bags, labels=np.array([_plain(pair[1]) for pair in pairs]).reshape(-1))
-    if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:
+    if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:  # padded
         hidden: NDArray[np.bool_] = np.ma.getmaskarray(X)
         if (hidden.any(axis=2) != hidden.all(axis=2)).any():
             raise InputError(
@@ -239,8 +246,8 @@ def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
             f"X is {kind(X)}; give a list of bags, each an array (instances, features), one array"
             " (bags, instances, features), or a table of instances with bag_ids"
         )
-    ragged = isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
-    return _from_list(list(X)) if ragged or isinstance(X, Sequence) else _from_cube(X)
+    is_ragged = isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
+    return _from_list(list(X)) if is_ragged or isinstance(X, Sequence) else _from_cube(X)
 
 
 def bag_labels(y: ArrayLike | None, bags: Bags) -> NDArray[Any]:
@@ -296,18 +303,18 @@ def per_bag(name: str, values: Any, bags: Bags, noun: str) -> NDArray[Any]:
 
 def _order_of_names(name: str, index: Any, names: Names) -> IntArray:
     """``(n,)``: where in a Series the value of each bag is, by its index."""
-    keys, n = list(index), len(names)
-    numbered = type(index).__name__ == "RangeIndex" and keys == list(range(n))
-    bag_of = {bag: i for i, bag in enumerate(names.tolist())}
-    if numbered and (list(bag_of) == keys or set(bag_of) != set(keys)):
+    keys, bags, n = list(index), names.tolist(), len(names)
+    is_numbered = type(index).__name__ == "RangeIndex" and keys == list(range(n))
+    # an index that pandas made says nothing about bags, unless they are the same numbers
+    if is_numbered and (bags == keys or set(bags) != set(keys)):
         return np.arange(n)
-    if numbered:
+    if is_numbered:
         raise InputError(
             f"{name} is numbered from 0 to {n - 1}, and so are the bags, which first appear in"
             f" another order; give {name}.to_numpy() for that order, or name the index after bags"
         )
     position = {key: i for i, key in enumerate(keys)}
-    missing = [bag for bag in bag_of if bag not in position]
+    missing = [bag for bag in bags if bag not in position]
     if missing:
         raise InputError(
             f"the index of {name} does not hold the bag {missing[0]!r}; index {name} by bag_ids, or"
@@ -315,7 +322,7 @@ def _order_of_names(name: str, index: Any, names: Names) -> IntArray:
         )
     if len(position) != len(keys):
         raise InputError(f"the index of {name} holds a bag twice; give one value per bag")
-    return np.array([position[bag] for bag in bag_of], dtype=np.int64)
+    return np.array([position[bag] for bag in bags], dtype=np.int64)
 
 
 def instances(name: str, value: Any) -> tuple[Any, Names | None]:
@@ -323,8 +330,8 @@ def instances(name: str, value: Any) -> tuple[Any, Names | None]:
     frame.
 
     Raises:
-        InputError: sparse or masked values, rows of different lengths, or anything that is no real
-            number: complex numbers, dates, texts.
+        InputError: sparse or masked values, rows of different lengths, or anything but real
+            numbers: complex numbers, dates, texts.
 
     Example:
         >>> from attsvm.datasets.bags import instances
@@ -336,6 +343,7 @@ def instances(name: str, value: Any) -> tuple[Any, Names | None]:
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise InputError(f"{name} holds masked values; fill them in, or drop their instances")
     if _is_frame(value):
+        # a frame column by column, in the type that holds the numbers of all of them
         columns = [_real(f"column {c!r} of {name}", _column(value, c)) for c in value.columns]
         dtype = np.result_type(*{column.dtype for column in columns}) if columns else np.float64
         table = np.empty((len(value), len(columns)), dtype)
@@ -343,13 +351,13 @@ def instances(name: str, value: Any) -> tuple[Any, Names | None]:
             table[:, j] = column
         texts = all(isinstance(column, str) for column in value.columns)
         return table, np.array(value.columns, dtype=object) if texts and columns else None
-    if is_stored(value):
+    if is_stored(value):  # read at once only where its type must change
         return (value if np.dtype(value.dtype).kind == "f" else _real(name, value[:])), None
     return _real(name, as_array(name, value)), None
 
 
 def _real(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array, in float64 where it holds integers, booleans or Python's numbers as objects."""
+    """The array, in float64 where it holds integers, booleans or objects that are numbers."""
     if array.dtype.kind == "O" and all(
         isinstance(value, Real | np.bool_) or _is_missing(value) for value in array.flat
     ):
@@ -361,7 +369,7 @@ def _real(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _column(frame: Any, name: Any) -> NDArray[Any]:
-    """``(N,)``: a column of pandas or polars; nullable and arrow-backed ones are NumPy's again."""
+    """``(N,)``: a column of a frame of pandas or polars, whatever stores it there, as an array."""
     column = frame[name]
     if getattr(column, "ndim", 1) != 1:
         raise InputError(f"X has several columns {name!r}; give each a name of its own")
@@ -369,7 +377,7 @@ def _column(frame: Any, name: Any) -> NDArray[Any]:
 
 
 def _is_frame(value: Any) -> bool:
-    """Whether this is a table with columns: of pandas, polars, or anything that answers alike."""
+    """Whether this is a table with columns: of pandas, polars or what behaves like them."""
     columns = getattr(value, "columns", None)
     return columns is not None and not callable(columns) and hasattr(value, "__getitem__")
 
@@ -432,7 +440,7 @@ def _one_bag(bag: Any, i: int) -> tuple[NDArray[Any], Any, Names | None]:
 
 
 def _from_table(X: Any, bag_ids: ArrayLike) -> Bags:
-    """The table of scattered rows, bags in the order in which they first appear."""
+    """The table of rows with the bag of each, bags in the order in which they first appear."""
     rows, columns = instances("X", X)
     ids = np.asarray(_plain(bag_ids))
     if len(rows.shape) != 2:
@@ -446,17 +454,19 @@ def _from_table(X: Any, bag_ids: ArrayLike) -> Bags:
         raise InputError("X holds no instances; give at least one")
     if (missing := _missing(ids)).any():
         raise InputError(f"bag_ids has no bag for row {int(np.argmax(missing))}; drop the row")
+    # the position of each row's bag among bags in the order in which they first appear
     names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))[inverse]
+    # rows in the order of their bags, and those of a bag as they were
     source = np.argsort(rank, kind="stable")
-    scattered = (np.diff(rank) < 0).any()
-    if scattered and not isinstance(rows, np.ndarray):
+    is_scattered = (np.diff(rank) < 0).any()
+    if is_scattered and not isinstance(rows, np.ndarray):
         raise InputError(
             "X is on disk and the rows of a bag are scattered over it; store those of a bag next to"
             " each other, or give a list with a data set for each bag"
         )
     return _checked(
-        rows[source] if scattered else rows,
+        rows[source] if is_scattered else rows,
         np.bincount(rank),
         None,
         source,
@@ -501,8 +511,13 @@ def _checked(
     names: Names | None = None,
     feature_names: Names | None = None,
 ) -> Bags:
-    """The table, which keeps ``rows`` where they are and never writes to them."""
-    if isinstance(rows, np.ndarray):
+    """The table of bags of ``(n,)`` lengths, which keeps ``rows`` where they are.
+
+    Raises:
+        InputError: a bag without instances, no features, or in memory a value that is not finite;
+            what is on disk is checked whenever it is read.
+    """
+    if isinstance(rows, np.ndarray):  # which may be the caller's, and is never written to
         rows = rows.view()
         rows.setflags(write=False)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -511,7 +526,7 @@ def _checked(
     if rows.shape[1] == 0:
         raise InputError("X has instances without features; give at least one")
     tables = rows.tables if isinstance(rows, ListedRows) else [rows]
-    if all(isinstance(table, np.ndarray) for table in tables):  # those on disk as they are read
+    if all(isinstance(table, np.ndarray) for table in tables):
         for block in RowReader(rows, offsets, rows.dtype).blocks():
             begin = int(offsets[block.bags[0]])
             for start, read in pieces(block.rows):
@@ -521,7 +536,17 @@ def _checked(
 
 
 def check_finite(rows: NDArray[Any], offsets: IntArray, begin: int) -> None:
-    """Refuse rows, of which the first is row ``begin`` of the table, that hold no numbers."""
+    """Refuse rows that hold infinities or what is no number.
+
+    Args:
+        rows: ``(R, d)``, neighbours in a table.
+        offsets: ``(n + 1,)``: where bags begin in the table.
+        begin: the position of the first row in the table.
+
+    Raises:
+        InputError: names the first such value.
+    """
+    # a finite sum has finite terms; terms are looked at one by one where it is not
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(rows.sum(dtype=np.float64)) or np.isfinite(rows).all():
             return
@@ -534,6 +559,7 @@ def check_finite(rows: NDArray[Any], offsets: IntArray, begin: int) -> None:
 
 
 def _at(values: NDArray[Any] | None, positions: IntArray | slice) -> NDArray[Any] | None:
+    """Some of the values, where there are any."""
     return None if values is None else values[positions]
 
 

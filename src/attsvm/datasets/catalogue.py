@@ -74,10 +74,10 @@ def load(spec: str | Path, **options: Any) -> Dataset:
 
     Args:
         spec: a file (``.npz``, ``.safetensors``; ``.csv``, ``.tsv``, ``.jsonl``, these also ``.gz``
-            or ``.xz``; ``.parquet``), a folder of texts (``pos/``, ``neg/``, or both inside
-            ``train/``) or of slides (see :func:`attsvm.datasets.read_bags`), or one of
-            :func:`names`, with its arguments after a colon. A file in the way of a name is meant
-            when the name is written ``./name``.
+            or ``.xz``; ``.parquet``), a folder with a folder of texts for each class (or with
+            ``train``, which holds these) or of slides (see :func:`attsvm.datasets.read_bags`), or
+            one of :func:`names`, with its arguments after a colon. A file in the way of a name is
+            meant when the name is written ``./name``.
         **options: ``text``, ``label`` (columns) and all else that
             :func:`attsvm.datasets.readers.read_texts` takes, ``model`` (a Hugging Face model whose
             input embeddings are the word vectors), ``encoder`` (one whose hidden states are), and
@@ -122,8 +122,8 @@ def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TABLE_SUFFIXES))
         raise InputError(
-            f"{path} is not a format that attsvm reads; give a {kinds} file, or a folder with pos"
-            " and neg"
+            f"{path} is not a format that attsvm reads; give a {kinds} file, or a folder with"
+            " a folder of texts for each class"
         )
     meant = did_you_mean(name, [*names(), *PUBLISHED]) or file_meant(path)
     raise InputError(

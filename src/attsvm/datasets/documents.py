@@ -30,6 +30,7 @@ from attsvm.datasets.bags import Bags
 from attsvm.datasets.readers import LabelledTexts, TextReading, provenance_of, read_texts
 from attsvm.datasets.sentences import Span, occurrences, words
 from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
+from attsvm.datasets.tables import kind_of
 
 Vocabulary = dict[str, int]
 Query = Literal["mean", "constant"]
@@ -146,14 +147,27 @@ def text_dataset(
         **vectors,
     }
     name, notes = name_of(path.name), [token]
+    if source.delimiter not in (None, ","):
+        provenance["delimiter"] = source.delimiter
+        if kind_of(path)[0] != ".tsv":
+            what = {";": "semicolons", "\t": "tabs"}.get(source.delimiter, repr(source.delimiter))
+            notes.append(f"Fields of {name} are separated by {what}.")
     if source.skipped:
         total, were = len(source.texts) + source.skipped, "was" if source.skipped == 1 else "were"
         notes.append(
             f"{source.skipped} of {total} rows {were} left out: without a text or a label."
         )
-    if source.held is not None and source.repeated:
+    if source.repeated and source.held is not None:
         share = f"{source.repeated} of the {len(source.held)} texts held out"
         notes.append(f"{share} are among the others too.")
+    elif source.repeated:
+        share = f"{source.repeated} of {len(source.texts)} texts"
+        notes.append(f"{share} repeat others, and may be held out while these are fitted to.")
+    notes += [
+        f"The labels {' and '.join(names)} differ in capitals or spaces alone; they are"
+        f" {len(names)} classes."
+        for names in source.alike
+    ]
     return Dataset(
         name,
         f"Texts of {name}",
@@ -210,7 +224,8 @@ def encode_bags(
     if empty:
         notes = [
             *notes,
-            f"{empty} of {len(bags)} texts have no known word and keep one zero token.",
+            f"{empty} of {len(bags)} texts have no known word and are predicted as the largest"
+            " class.",
         ]
     zero = len(vectors)  # the number of the token of a text without any
     numbers = [bag[:max_tokens] or [zero] for bag in bags]
@@ -371,17 +386,24 @@ def word_vectors(
         known word are left out.
 
     Raises:
-        InputError: fewer words than dimensions.
+        InputError: fewer words than dimensions, or none beside another.
     """
     numbers = vocabulary(texts, min_count)
     if len(numbers) <= dim:
+        smaller = "a smaller one (option dim), or " if dim > 1 else ""
         raise InputError(
             f"the training texts have {len(numbers)} words that occur {min_count} times or more,"
-            f" too few for vectors of length {dim}; give a smaller one (option dim), or more texts"
+            f" too few for vectors of length {dim}; give {smaller}more texts, of words of letters"
         )
     from sklearn.decomposition import TruncatedSVD
 
-    information = positive_information(cooccurrence(texts, numbers, window))
+    counts = cooccurrence(texts, numbers, window)
+    if not counts.nnz:
+        raise InputError(
+            f"no two words that occur {min_count} times or more stand together in the training"
+            " texts, so there are no vectors to learn; read them by an encoder (option encoder)"
+        )
+    information = positive_information(counts)
     vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=0).fit_transform(information)
     # a word that no other word tells anything about has no direction
     informed = np.flatnonzero(information.sum(axis=1) > 0)

@@ -479,5 +479,5 @@ def _cut_notes(
     notes = [f"Of {n} texts {' and '.join(ends)}; their ends are left out."] if ends else []
     empty = int((table.positions < 0).sum())
     if empty:
-        notes.append(f"{empty} of {n} texts have no word and keep one zero token.")
+        notes.append(f"{empty} of {n} texts have no word and are predicted as the largest class.")
     return notes

@@ -26,7 +26,21 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
 _DELIMITERS = ",;\t|"
-_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_MARKS = (
+    # those of UTF-32 first: its mark begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_UNMARKED = ((rb"([^\0]\0){4}", "utf-16-le"), (rb"(\0[^\0]){4}", "utf-16-be"))
+_NO_TEXT = (
+    (b"PK\x03\x04", "a ZIP archive or an Excel workbook; save the table as .csv"),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook; save the table as .csv"),
+    (b"\x1f\x8b", "compressed by gzip; let its name end in .gz"),
+    (b"\xfd7zXZ", "compressed by xz; let its name end in .xz"),
+    (b"PAR1", "a Parquet file; let its name end in .parquet"),
+)
 # What pandas counts as missing in a file of characters; numbers that are none count everywhere.
 _MISSING = frozenset(
     (
@@ -84,18 +98,19 @@ def read_rows(
     encoding: str | None = None,
     limits: ReadLimits = LIMITS,
 ) -> Iterator[Row]:
-    """The rows of a file, by its format: where each is, and its fields by column.
+    r"""The rows of a file, by its format: where each is, and its fields by column.
 
     A ``.csv`` file may have commas, semicolons, tabs or bars between its fields, say so in a first
-    line ``sep=;``, and have empty columns at its end; a line of ``.jsonl`` may end in a comma.
-    Lines may end as on any system.
+    line ``sep=;``, have empty rows and columns at its ends, and leave out empty fields at the end
+    of a row. Columns of one name are told apart by their places: ``score (column 3)``. A line of
+    ``.jsonl`` may end in a comma. Lines may end as on any system.
 
     Args:
         path: the file.
         delimiter: between the fields; by default the one that the header of a ``.csv`` file has
-            most of, and a tab in ``.tsv`` files.
-        encoding: of the characters; by default UTF-8, or UTF-16 where the file's first bytes say
-            so.
+            most of, and a tab in ``.tsv`` files; ``\t`` is a tab.
+        encoding: of the characters; by default UTF-8, or UTF-16 or UTF-32 where the file's first
+            bytes say so.
         limits: how much is read.
 
     Raises:
@@ -110,20 +125,46 @@ def read_rows(
             f"{path} is not a format that attsvm reads; texts come in"
             f" {', '.join(TABLE_SUFFIXES)} files (.parquet aside also as .gz or .xz)"
         )
-    if delimiter is not None and len(delimiter) != 1:
-        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")
+    delimiter = _named_delimiter(suffix, delimiter)
     lines = _lines(path, compression, encoding, limits)
     if suffix == ".jsonl":
         return _json_records(lines, path)
-    return _csv_records(lines, path, delimiter or ("\t" if suffix == ".tsv" else None), limits)
+    return _csv_records(lines, path, delimiter, limits)
+
+
+def delimiter_of(
+    path: Path, *, delimiter: str | None = None, encoding: str | None = None
+) -> str | None:
+    """What stands between the fields of a file; None of files that have no delimiter.
+
+    Args:
+        path: the file.
+        delimiter: the one that is named, see :func:`read_rows`.
+        encoding: of the characters.
+    """
+    suffix, compression = kind_of(path)
+    if suffix not in (".csv", ".tsv"):
+        return None
+    lines = _lines(path, compression, encoding, LIMITS)
+    return _beginning(lines, _named_delimiter(suffix, delimiter))[2]
+
+
+def _named_delimiter(suffix: str, delimiter: str | None) -> str | None:
+    """The delimiter that is named, or that of ``.tsv`` files; None where the header shows it."""
+    if delimiter is None:
+        return "\t" if suffix == ".tsv" else None
+    delimiter = "\t" if delimiter == r"\t" else delimiter  # as a shell hands it over
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")
+    return delimiter
 
 
 def _lines(path: Path, compression: str, encoding: str | None, limits: ReadLimits) -> Iterator[str]:
     """Decoded lines of a file, streamed, each with its line end."""
     if encoding is not None:
         try:
-            codecs.lookup(encoding)
-        except LookupError:
+            " ".encode(encoding)  # others than of text are known, too
+        except (LookupError, ValueError):
             raise InputError(
                 f"encoding is {encoding!r}, which is none that Python knows; try 'utf-8', 'cp1252'"
                 " or 'utf-16'"
@@ -131,13 +172,24 @@ def _lines(path: Path, compression: str, encoding: str | None, limits: ReadLimit
     unpack: Any = {"": nullcontext, ".gz": gzip.open, ".xz": lzma.open}[compression]
     with opened(path) as content, unpack(content) as file:
         try:
-            beginning = file.peek(2)[:2]
+            beginning = file.peek(8)[:8]
         except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
             raise _damaged(path, error) from None
-        if encoding is None and beginning not in _MARKS:
-            yield from _utf8_lines(file, path, limits)
+        for mark, what in _NO_TEXT:
+            if beginning.startswith(mark):
+                raise InputError(f"{path} is {what}")
+        if encoding := encoding or _encoding_of(beginning):
+            yield from _encoded_lines(file, path, encoding, limits)
         else:
-            yield from _encoded_lines(file, path, encoding or "utf-16", limits)
+            yield from _utf8_lines(file, path, limits)
+
+
+def _encoding_of(beginning: bytes) -> str | None:
+    """What the first bytes of a file say about its encoding; None where they may be UTF-8."""
+    marked = (encoding for mark, encoding in _MARKS if beginning.startswith(mark))
+    # Every other byte of Latin letters in UTF-16 is zero.
+    zeros = (encoding for pattern, encoding in _UNMARKED if re.match(pattern, beginning))
+    return next(itertools.chain(marked, zeros), None)
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
@@ -163,7 +215,7 @@ def _utf8_lines(file: Any, path: Path, limits: ReadLimits) -> Iterator[str]:
             at = position + error.start
             raise InputError(
                 f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file to"
-                " UTF-8, or name its encoding"
+                " UTF-8, or name its encoding (often cp1252) by option encoding"
             ) from None
         position += len(raw)
         # old Macintosh files end lines in a carriage return alone
@@ -182,6 +234,7 @@ def _encoded_lines(file: Any, path: Path, encoding: str, limits: ReadLimits) -> 
             except UnicodeError as error:
                 raise InputError(
                     f"{path}, line {number} is not {encoding} ({error}); name its encoding"
+                    " by option encoding"
                 ) from None
             if not line:
                 return
@@ -203,6 +256,10 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
         content = line.strip().removesuffix(",")
         if not content:
             continue
+        if number == 1 and re.match(r"\[\s*(\{|$)", content):
+            raise InputError(
+                f"{path} begins as one JSON array; write one object per line (JSON Lines)"
+            )
         try:
             fields = read_object(content)
         except (ValueError, RecursionError) as error:
@@ -221,48 +278,72 @@ def _csv_records(
     lines: Iterator[str], path: Path, delimiter: str | None, limits: ReadLimits
 ) -> Iterator[Row]:
     limit = csv.field_size_limit(limits.line)
-    first = next(lines, None)
-    if first is None:
-        return
-    # What a spreadsheet writes for another one.
-    if declared := re.fullmatch(r"sep=(.)[\r\n]*", first):
-        delimiter = delimiter or declared.group(1)
-        first = next(lines, "")
-    delimiter = delimiter or _most_frequent(first)
+    first, skipped, delimiter = _beginning(lines, delimiter)
+    # In .tsv files quotes are ordinary characters; a quoted field may span lines elsewhere.
+    is_plain = kind_of(path)[0] == ".tsv"
+    reader = csv.reader(
+        itertools.chain([first], lines),
+        delimiter=delimiter,
+        strict=True,
+        quoting=csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
+        # only where quotes would not be seen else
+        skipinitialspace=re.search(rf'{re.escape(delimiter)} +"', first) is not None,
+    )
+    begin, row = 0, 0
     try:
-        # In .tsv files quotes are ordinary characters; a quoted field may span lines elsewhere.
-        is_plain = kind_of(path)[0] == ".tsv"
-        reader = csv.reader(
-            itertools.chain([first], lines),
-            delimiter=delimiter,
-            strict=True,
-            quoting=csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
-        )
-        header = next(reader, [])
-        while header and not header[-1].strip():  # columns that a spreadsheet has emptied
-            header.pop()
-        if len(set(header)) < len(header):
-            raise InputError(
-                f"{path} names a column twice ({', '.join(header):.200}); give every column its own"
-                " name"
-            )
-        for row, values in enumerate(reader, start=1):
-            if not any(values):
+        header: list[str] = []
+        for values in reader:
+            begin, is_empty = reader.line_num, not any(map(str.strip, values))
+            if not header:
+                header = [] if is_empty else _column_names(values)
+                continue
+            row += 1
+            if is_empty:
                 continue
             while len(values) > len(header) and not values[-1].strip():
                 values.pop()
-            if len(values) != len(header):
+            # A spreadsheet may leave out what is empty at the end of a row. One field of many is
+            # rather a row that is delimited otherwise.
+            if len(values) > len(header) or 1 == len(values) < len(header):
                 raise InputError(
-                    f"{path}, row {row} has {len(values)} fields, the header has {len(header)};"
-                    f" quote texts that hold {delimiter!r}, or name another delimiter"
+                    f"{path}, row {row} has {len(values)} field{'s' * (len(values) != 1)}, the"
+                    f" header ({', '.join(header):.80}) has {len(header)}; quote texts that hold"
+                    f" {delimiter!r}, or name another delimiter by option delimiter"
                 )
+            values += [""] * (len(header) - len(values))
             yield f"row {row}", dict(zip(header, values, strict=True))
     except csv.Error as error:
+        begin, end = skipped + begin + 1, skipped + reader.line_num
+        where = f"line {end} is" if begin == end else f"lines {begin} to {end} are"
         raise InputError(
-            f"{path}, line {reader.line_num} is not well-formed ({error}); check its quotes"
+            f"{path}, {where} not well-formed ({error}); check the quotes there"
         ) from None
     finally:
         csv.field_size_limit(limit)
+
+
+def _column_names(header: list[str]) -> list[str]:
+    """The names of columns, those of the same name with their places."""
+    names = [name.strip() for name in header]
+    while not names[-1]:  # columns that a spreadsheet has emptied
+        names.pop()
+    places = {name: names.count(name) for name in names}
+    return [
+        name if places[name] == 1 else f"{name} (column {place})".lstrip()
+        for place, name in enumerate(names, start=1)
+    ]
+
+
+def _beginning(lines: Iterator[str], delimiter: str | None) -> tuple[str, int, str]:
+    """The header of a table, how many lines are above it, and what stands between its fields."""
+    first, skipped = next(lines, ""), 0
+    # What a spreadsheet writes for another one.
+    if declared := re.fullmatch(r"sep=(.)[\r\n]*", first):
+        delimiter = delimiter or declared.group(1)
+        first, skipped = next(lines, ""), 1
+    while first and not first.strip():
+        first, skipped = next(lines, ""), skipped + 1
+    return first, skipped, delimiter or _most_frequent(first)
 
 
 def _most_frequent(header: str) -> str:

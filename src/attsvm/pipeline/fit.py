@@ -28,6 +28,7 @@ from attsvm.pipeline.model import (
 from attsvm.pipeline.pages import write_bag_page, write_witness_page
 from attsvm.pipeline.predictions import (
     check_predictions_path,
+    class_shares,
     prediction_columns,
     predictions,
     write_table,
@@ -134,11 +135,14 @@ def fit_dataset(
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
             verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)
         # 5: files; the page reads those that _evaluate wrote
-        save_fitted(run_folder.path, estimator, dataset, run.encoded)
+        shares = class_shares(run.labels[run.train], len(run.classes))
+        save_fitted(run_folder.path, estimator, dataset, run.encoded, shares)
+        splits = {"train": run.train, "test": run.test}
         write_table(
-            predictions(estimator, dataset, run.encoded, {"train": run.train, "test": run.test}),
+            predictions(estimator, dataset, run.encoded, splits, shares),
             prediction_columns(estimator, dataset),
             run_folder.path / answers,
+            dataset.provenance.get("delimiter"),
         )
         timing["evaluation"] = time.perf_counter() - started
         environments = run_folder.environments

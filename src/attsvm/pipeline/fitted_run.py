@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from attsvm.datasets.catalogue import kind_of_data
 from attsvm.datasets.source import Kind
 from attsvm.pipeline.predictions import (
     Prediction,
+    check_predictions_path,
     prediction_columns,
     predictions,
     write_table,
@@ -34,7 +35,13 @@ MODEL_FILES = (MODEL, WEIGHTS, ENCODING, LEARNED)
 _OF_THE_FIT = ("labels", "test", "positive", "skip_empty", "classes", "cache", "progress", "device")
 
 
-def save_fitted(folder: Path, model: BagClassifier, dataset: Dataset, encoded: Encoded) -> None:
+def save_fitted(
+    folder: Path,
+    model: BagClassifier,
+    dataset: Dataset,
+    encoded: Encoded,
+    shares: Sequence[float] | None = None,
+) -> None:
     """Write :data:`MODEL_FILES` into a run folder.
 
     Args:
@@ -42,6 +49,7 @@ def save_fitted(folder: Path, model: BagClassifier, dataset: Dataset, encoded: E
         model: fitted to some rows of the data set.
         dataset: the rows.
         encoded: their vectors.
+        shares: of the classes among the rows of the fit.
     """
     save_classifier(model, folder)
     save_arrays(encoded.learned, folder / LEARNED)
@@ -50,6 +58,7 @@ def save_fitted(folder: Path, model: BagClassifier, dataset: Dataset, encoded: E
         "format": FORMAT,
         "kind": dataset.kind,
         "class_names": list(dataset.class_names),
+        "shares": None if shares is None else list(shares),
         "options": {
             name: str(value) if isinstance(value, Path) else value
             for name, value in options.items()
@@ -100,10 +109,13 @@ class FittedRun:
                 not the one of the fit, a label that the model does not know, or a file of another
                 kind.
         """
-        columns, rows = self.answers(*self.read(data, **options))
+        if out is not None:
+            check_predictions_path(Path(out))  # before a long encoding
+        dataset, encoded = self.read(data, **options)
+        columns, rows = self.answers(dataset, encoded)
         if out is None:
             return list(rows)
-        write_table(rows, columns, Path(out))
+        write_table(rows, columns, Path(out), dataset.provenance.get("delimiter"))
         return []
 
     @property
@@ -116,7 +128,7 @@ class FittedRun:
         self, dataset: Dataset, encoded: Encoded
     ) -> tuple[dict[str, type], Iterator[Prediction]]:
         """The columns of :meth:`predict` and the answers one by one, of rows from :meth:`read`."""
-        rows = predictions(self.model, dataset, encoded)
+        rows = predictions(self.model, dataset, encoded, shares=self._content.get("shares"))
         first = next(rows)  # whatever is refused is refused here
         return prediction_columns(self.model, dataset), itertools.chain([first], rows)
 
@@ -190,6 +202,9 @@ def load_run(folder: str | Path) -> FittedRun:
         if content["format"] != FORMAT or digest(folder / LEARNED) != content["sha256"]:
             raise ValueError(f"format {content['format']!r}, or arrays of another run")
         class_names, options = tuple(map(str, content["class_names"])), dict(content["options"])
+        shares = content.get("shares")
+        if shares is not None and len(shares) != len(class_names):
+            raise ValueError("shares of other classes")
         if len(class_names) != len(model.classes_) or content["kind"] not in _PLURAL:
             raise ValueError("classes or kind of another model")
     except (KeyError, TypeError, ValueError) as error:

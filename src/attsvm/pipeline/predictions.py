@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from attsvm.sklearn.layers import Layer, Reading, WitnessLayer
 
 PREDICTION_SUFFIXES = (".csv", ".parquet")
 
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+# A sign with something behind it; lone signs, as labels are at times, start no formula.
+_FORMULA = re.compile(r"[\t\r]|[=+\-@].*[^=+\-@\s]", re.DOTALL)
 _BATCH = 4096  # rows of a group of a parquet file
 
 PATCH_COLUMNS: dict[str, type] = {
@@ -54,7 +55,8 @@ def prediction_columns(model: BagClassifier, dataset: Dataset) -> dict[str, type
     is the word, patch or instance that decides, ``position`` where it stands, from 1 (a word: where
     first in its text, among all words), and ``attention`` its attention, of witnesses
     ``instance_probability``, the probability that it is the witness. ``rival`` is the next one, and
-    ``margin`` how much more the chosen one contributes to the decision value.
+    ``margin`` how much more the chosen one contributes to the decision value; these are empty for a
+    text without a known word.
     """
     weight = "instance_probability" if isinstance(model, WitnessSVC) else "attention"
     return {
@@ -78,14 +80,21 @@ def predictions(
     dataset: Dataset,
     encoded: Encoded,
     splits: Mapping[str, IntArray] | None = None,
+    shares: Sequence[float] | None = None,
 ) -> Iterator[Prediction]:
     """The answer for each row of a data set, in its order.
+
+    Of a text without a known word nothing is known but how frequent each class is: the prediction
+    is the largest class, with its share as the probability, of balanced classes one over their
+    number.
 
     Args:
         model: a fitted classifier, whose classes are those of ``class_names``.
         dataset: the rows; labels of -1 are missing.
         encoded: its vectors.
         splits: rows of each part by name; all rows are ``new`` without it.
+        shares: of the classes among the rows of the fit; without them such a text is answered as
+            the model answers a word of zeros.
 
     Raises:
         InputError: vectors that do not fit the model.
@@ -106,6 +115,7 @@ def predictions(
         for k, i in enumerate(positions.tolist()):
             view = encoded.views[i] if encoded.views is not None else {"kind": "array"}
             has_rival = second[k] >= 0
+            position = instance_position(view, int(first[k]))
             row = {
                 "row": dataset.row(i),
                 "id": None if dataset.ids is None else dataset.ids[i],
@@ -114,14 +124,32 @@ def predictions(
                 "prediction": names[column[k]],
                 "probability": float(probability[k]),
                 "chosen": instance_name(view, int(first[k])),
-                "position": instance_position(view, int(first[k])),
+                "position": position,
                 "attention": float(attention[k]),
                 "instance_probability": float(attention[k]),
                 "rival": instance_name(view, int(second[k])) if has_rival else "",
                 "rival_position": instance_position(view, int(second[k])) if has_rival else None,
                 "margin": float(margin[k]) if has_rival else None,
             }
+            if position is None and shares is not None:
+                row |= _unknown(names, shares, model.class_weight == "balanced")
             yield {name: row[name] for name in columns}
+
+
+def class_shares(labels: IntArray, classes: int) -> list[float]:
+    """The share of each class among labels, which are positions of classes."""
+    return list((np.bincount(labels, minlength=classes) / len(labels)).tolist())
+
+
+def _unknown(names: Sequence[str], shares: Sequence[float], is_balanced: bool) -> dict[str, Any]:
+    """What is answered of a text without a known word."""
+    largest = int(np.argmax(shares))
+    return {
+        "prediction": names[largest],
+        "probability": 1.0 / len(shares) if is_balanced else shares[largest],
+        "attention": None,
+        "instance_probability": None,
+    }
 
 
 def patches(
@@ -204,43 +232,64 @@ def check_predictions_path(path: Path, must_exist: bool = True) -> None:
         imported("pyarrow.parquet", "writing .parquet files", "pyarrow", "parquet")
 
 
-def write_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], path: Path) -> int:
+def write_table(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Mapping[str, type],
+    path: Path,
+    delimiter: str | None = None,
+) -> int:
     """Write rows to a ``.csv`` or ``.parquet`` file as they come, atomically; returns their number.
 
     A ``.csv`` file is UTF-8 with the mark by which spreadsheets know it. A text in it that begins
-    with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, and is no number, gets an
-    apostrophe in front, so that no spreadsheet takes somebody's text for a formula.
+    with a tab, a carriage return, or ``=``, ``+``, ``-`` or ``@`` with more than such signs behind
+    it, and is no number, gets an apostrophe in front, so that no spreadsheet takes somebody's text
+    for a formula.
+
+    Args:
+        rows: each by column.
+        columns: with their types.
+        path: the file.
+        delimiter: of the table that the rows answer. Where it has semicolons, spreadsheets write
+            numbers with a decimal comma, and so does a ``.csv`` file; else it has commas and
+            points.
 
     Raises:
         InputError: see :func:`check_predictions_path`.
     """
     check_predictions_path(path)
     with atomic_write(path) as partial:
-        write = _write_csv if path.suffix.lower() == ".csv" else _write_parquet
-        return write(rows, columns, partial)
+        if path.suffix.lower() == ".csv":
+            return _write_csv(rows, columns, partial, has_semicolons=delimiter == ";")
+        return _write_parquet(rows, columns, partial)
 
 
-def _write_csv(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], path: Path) -> int:
+def _write_csv(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Mapping[str, type],
+    path: Path,
+    has_semicolons: bool,
+) -> int:
+    delimiter, point = (";", ",") if has_semicolons else (",", ".")
     with path.open("w", encoding="utf-8-sig", newline="", errors="backslashreplace") as file:
-        table, count = csv.writer(file), 0
+        table, count = csv.writer(file, delimiter=delimiter), 0
         table.writerow(columns)
         for row in rows:
-            table.writerow([_cell(row[name]) for name in columns])
+            table.writerow([_cell(row[name], point) for name in columns])
             count += 1
     return count
 
 
-def _cell(value: Any) -> str:
-    """A cell of a ``.csv`` file."""
+def _cell(value: Any, point: str) -> str:
+    """A cell of a ``.csv`` file, with this decimal point."""
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.6g}".replace(".", point)
     text = "" if value is None else str(value)
     return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
 
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        float(text.replace(",", "."))
     except ValueError:
         return False
     return True
