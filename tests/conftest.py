@@ -42,6 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Skipped())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What a test draws from torch's own generator does not depend on the tests before it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
 LONG = ("test_all.py", "test_faults.py", "test_surroundings.py")
 """Files with tests of ten seconds and more: run first, so that none is left to one core at the
 end.

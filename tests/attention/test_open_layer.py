@@ -17,9 +17,14 @@ from attsvm.datasets.queries import sequence_pairs
 from attsvm.optim import SteepestDescent
 from attsvm.training import Trajectory, train
 
-RNG = np.random.default_rng(5)
 DATA, V = unit_sphere(4, 5, 6, seed=3)
-MATRIX = RNG.standard_normal((3, 6))
+MATRIX = np.random.default_rng(5).standard_normal((3, 6))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator for each test, so that no test depends on those that ran before it."""
+    return np.random.default_rng(6)
 
 
 def trained(model: Attention, data: AttentionData, steps: int) -> Trajectory:
@@ -55,12 +60,14 @@ def textbook(W: Tensor, keys: Any, values: Any, head: Any, data: AttentionData) 
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_values_that_differ_from_keys_have_the_gradient_of_the_textbook(backend: str) -> None:
+def test_values_that_differ_from_keys_have_the_gradient_of_the_textbook(
+    backend: str, rng: np.random.Generator
+) -> None:
     mask = np.ones((4, 5), dtype=bool)
     mask[1, 3:] = False
     data = AttentionData(DATA.tokens, DATA.labels, DATA.queries, mask)
-    keys, values, head = (RNG.standard_normal(s) for s in ((4, 5, 3), (4, 5, 2), (2,)))
-    start = RNG.standard_normal((3, 6))
+    keys, values, head = (rng.standard_normal(s) for s in ((4, 5, 3), (4, 5, 2), (2,)))
+    start = rng.standard_normal((3, 6))
     model = Attention.cross(data, head, None, init=start, keys=keys, values=values)
     W = torch.tensor(start, requires_grad=True)
     textbook(W, keys, values, head, data).backward()
@@ -71,9 +78,9 @@ def test_values_that_differ_from_keys_have_the_gradient_of_the_textbook(backend:
     np.testing.assert_allclose(trajectory.W[-1], expected, rtol=1e-11, atol=1e-13)
 
 
-def test_runs_may_have_keys_of_their_own() -> None:
+def test_runs_may_have_keys_of_their_own(rng: np.random.Generator) -> None:
     data, v = unit_sphere(3, 4, 6, seed=[0, 1])
-    keys = RNG.standard_normal((2, 3, 4, 5))
+    keys = rng.standard_normal((2, 3, 4, 5))
     together = trained(Attention.cross(data, v, keys=keys), data, 100)
     for r in range(2):
         one = data.instance(r)

@@ -80,9 +80,10 @@ def test_both_are_trained_and_the_prompt_alone_as_on_fixed_tokens() -> None:
 
 
 def test_a_map_of_keys_is_trained_beside_fixed_values() -> None:
-    tokens = AttentionData(RNG.standard_normal((4, 5, 6)), DATA.labels, RNG.standard_normal((4, 2)))
+    rng = np.random.default_rng(4)
+    tokens = AttentionData(rng.standard_normal((4, 5, 6)), DATA.labels, rng.standard_normal((4, 2)))
     keys = nn.Linear(6, 3, bias=False).double()
-    model = Attention.cross(tokens, np.ones(6), keys=keys, init=RNG.standard_normal((3, 2)))
+    model = Attention.cross(tokens, np.ones(6), keys=keys, init=rng.standard_normal((3, 2)))
     fixed = Attention.cross(tokens, np.ones(6), keys=keys.weight.detach(), init=model.W.detach())
     assert dict(model.named_parameters()).keys() == {"W", "key_module.weight"}
     torch.testing.assert_close(model(tokens), fixed(tokens))
