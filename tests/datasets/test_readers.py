@@ -364,6 +364,10 @@ def test_an_encoding_is_named(write):
         read_texts(path, encoding="ascii")
     with pytest.raises(InputError, match="encoding is 'klingon', which is none that Python knows"):
         read_texts(path, encoding="klingon")
+    marked = write("b.csv", "\ufefftext,label\ncafé,0\nthé,1\n")
+    assert read_texts(marked, encoding="cp1252").texts == ["café", "thé"]
+    with pytest.raises(InputError, match=r"columns are text,label \(one; if .* option delimiter\)"):
+        read_texts(marked, delimiter=";")
     with pytest.raises(InputError, match="encoding is 'rot13', which is none that Python knows"):
         read_texts(path, encoding="rot13")
     with pytest.raises(InputError, match="delimiter is ';;'; give one character"):

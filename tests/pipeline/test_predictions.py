@@ -186,6 +186,38 @@ def test_new_rows_need_no_label_and_come_back_from_python(films, tmp_path):
     assert (answers[1]["rival"], answers[1]["margin"]) == ("", None)
 
 
+def test_what_a_fit_was_told_of_its_file_holds_for_files_that_are_so(films, tmp_path, capsys):
+    rows = [
+        [row["key"], row["text"].replace("dull", "öde"), row["label"]] for row in _read(films[1])
+    ]
+    rows += [["n", "a film", "NA"], ["n", "", "bad"]]
+    path, run = tmp_path / "old.csv", tmp_path / "run"
+    content = "\n".join("^".join(row) for row in [["key", "text", "label"], *rows])
+    path.write_bytes(content.encode("cp1252"))
+    told = ["--delimiter", "^", "--encoding", "cp1252", "--skip-empty", "--id", "key"]
+    weighing = ["--positive", "bad", "--class-weight", "balanced", "--dimension", "4", *QUICK]
+    assert main(["fit", str(path), *told, *weighing, "--out", str(run)]) in (0, 3)
+    capsys.readouterr()
+    # the file of the fit: its delimiter and encoding, and a label more or less
+    out = tmp_path / "answers.csv"
+    assert main(["predict", str(run), str(path), "--skip-empty", "--out", str(out)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("81 rows; predicted: good ")
+    assert said[1].endswith("of the 80 rows with a label")
+    assert re.fullmatch(r"recall: good \d+\.\d%, bad \d+\.\d%", said[2])
+    fitted, again = _read(run / "predictions.csv"), _read(out)[:80]
+    assert [{**row, "split": ""} for row in fitted] == [{**row, "split": ""} for row in again]
+    # files with others, without identifiers and labels
+    model = attsvm.load_run(run)
+    for name, text in (("a.csv", "text;x\nöde film;1\n"), ("b.jsonl", '{"text": "öde film"}\n')):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (answer,) = model.predict(tmp_path / name)
+        assert (answer["chosen"], answer["label"], "id" in answer) == ("öde", "", False)
+        for option in ("label", "id"):
+            with pytest.raises(attsvm.InputError, match="has no column lbl"):
+                model.predict(tmp_path / name, **{option: "lbl"})
+
+
 def test_parquet_has_the_same_answers(films, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "new.parquet"

@@ -73,7 +73,7 @@ def verdicts(results):
 
 
 def told(results, kind="array"):
-    return attention_verdict(results, checked(results), kind, ("no", "yes"))
+    return attention_verdict(results, checked(results), kind, ("no", "yes"), 200)
 
 
 def test_all_claims_hold():
@@ -156,7 +156,7 @@ def test_the_strongest_null_is_what_the_model_is_held_against():
     assert "always naming the most frequent label" in claim["statement"]
     said = told(changed(accuracy=accuracy(**rare)))
     assert said["headline"].endswith("the most frequent label 94.5%.")
-    assert "Found of each class: 94.8% of no and 94.8% of yes; balanced accuracy" in said["beside"]
+    assert "Recall: 94.8% of no and 94.8% of yes; balanced accuracy" in said["beside"]
 
 
 def test_where_classes_weigh_alike_their_mean_recall_is_compared():
@@ -269,10 +269,12 @@ def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
     assert "the model is right on" in meanwhile
     assert "Undecided" in said
     assert "its time was up; more of it (--solve-seconds)" in said
-    *advice, claims, page = said.partition("The theory in this run:\n")[2].splitlines()
+    *advice, claims, answers, page = said.partition("The theory in this run:\n")[2].splitlines()
     assert 2 <= len(advice) <= 3  # what the run came to, and what may be done about it
     assert "certificate fails" in claims
+    assert answers == f"predictions: {tmp_path / 'run' / 'predictions.csv'}"
     assert page.startswith("report: ")
+    assert "Handwritten digits, 3 against 8: 357 rows; 3 (183), 8 (174)" in meanwhile.splitlines()
     assert (tmp_path / "run" / "report.html").exists()
 
 

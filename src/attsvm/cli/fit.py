@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,14 +161,18 @@ def run(options: argparse.Namespace) -> int:
         predictions_format=options.predictions_format,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
-    bars: contextlib.AbstractContextManager[ProgressBars | None] = (
-        contextlib.nullcontext() if options.quiet else contextlib.closing(ProgressBars())
+    bars: contextlib.AbstractContextManager[_Announced | None] = (
+        contextlib.nullcontext()
+        if options.quiet
+        else contextlib.closing(_Announced(ProgressBars()))
     )
     with bars as progress:
         load_options: dict[str, Any] = data_options(options)
         if options.encoder is not None:
             load_options |= {"cache": folder.parent / ".encoded", "progress": progress}
         dataset = load(options.data, **load_options)
+        if progress is not None:
+            progress.dataset = dataset
         if dataset.kind == "slide":
             return _fit_slides(options, dataset, settings, folder, progress)
         result = fit_dataset(
@@ -180,7 +185,8 @@ def run(options: argparse.Namespace) -> int:
             command_line=_command_line(options, folder),
             tell_accuracy=None if options.quiet else _print_first_accuracy,
         )
-    _tell_notes(options, dataset)
+        if progress is not None:
+            progress.announce()  # a run that was finished before
     if options.json:
         show_json(result)
     else:
@@ -193,7 +199,7 @@ def _fit_slides(
     dataset: Dataset,
     settings: FitSettings,
     folder: Path,
-    progress: ProgressBars | None,
+    progress: _Announced | None,
 ) -> int:
     """Fit to bags in files, then print the verdict or the JSON."""
     from attsvm.pipeline.slides import fit_slides
@@ -207,7 +213,8 @@ def _fit_slides(
         command_line=_command_line(options, folder),
         images=options.images,
     )
-    _tell_notes(options, dataset)
+    if progress is not None:
+        progress.announce()
     if options.json:
         show_json(result)
         return 0
@@ -218,11 +225,45 @@ def _fit_slides(
     return 0
 
 
-def _tell_notes(options: argparse.Namespace, dataset: Dataset) -> None:
-    """Say how the data were read, and how much of them was left out."""
-    if not options.quiet:
-        for note in dataset.notes:
-            tell(note)
+class _Announced:
+    """Progress, before the first of which it is said what was read: what is refused before is one
+    sentence.
+
+    Args:
+        bars: show it.
+    """
+
+    def __init__(self, bars: ProgressBars) -> None:
+        self._bars = bars
+        self.dataset: Dataset | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Report that ``done`` of ``total`` steps of ``stage`` are behind us."""
+        self.announce()
+        self._bars(stage, done, total)
+
+    def announce(self) -> None:
+        """Say what was read, once."""
+        if self.dataset is not None:
+            _tell_data(self.dataset)
+            self.dataset = None
+
+    def close(self) -> None:
+        """End the line of the bar."""
+        self._bars.close()
+
+
+def _tell_data(dataset: Dataset, most: int = 20) -> None:
+    """Say, before anything long begins, what was read: classes, how, and what was left out."""
+    from attsvm.base.files import brief
+
+    counts = Counter(dataset.labels.tolist())
+    names = list(map(brief, dataset.class_names))
+    parts = [f"{name} ({counts[k]})" for k, name in enumerate(names[:most])]
+    rest = f" and {len(names) - most} more classes" if len(names) > most else ""
+    tell(f"{dataset.title}: {len(dataset)} rows; {', '.join(parts)}{rest}")
+    for note in dataset.notes:
+        tell(note)
 
 
 def _command_line(options: argparse.Namespace, folder: Path) -> str:
@@ -268,6 +309,8 @@ def _print(result: dict[str, Any], folder: Path) -> None:
     for sentence in [result["verdict"]["sentences"][0], *result["verdict"]["advice"]]:
         show(f"  {sentence}")
     show(f"  {_claims_sentence(result['claims'])}")
+    answers = f"predictions.{result['parameters']['predictions_format']}"
+    show(f"predictions: {folder / answers}")
     show(f"report: {folder / 'report.html'}")
 
 

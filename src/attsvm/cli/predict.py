@@ -68,20 +68,28 @@ def run(options: argparse.Namespace) -> int:
     dataset, encoded = fitted.read(options.data, **new_rows_options(options))
     columns, rows = fitted.answers(dataset, encoded)
     counts: Counter[str] = Counter()
-    right: Counter[bool] = Counter()
+    labelled: Counter[str] = Counter()
+    right: Counter[str] = Counter()
 
     def counted() -> Iterator[dict[str, Any]]:
         for row in rows:
             counts[row["prediction"]] += 1
             if row["label"]:
-                right[row["label"] == row["prediction"]] += 1
+                labelled[row["label"]] += 1
+                right[row["label"]] += row["label"] == row["prediction"]
             yield row
 
     count = write_table(counted(), columns, out, dataset.provenance.get("delimiter"))
-    calls = ", ".join(f"{name} {counts[name]} times" for name in fitted.class_names)
+    calls = ", ".join(f"{name} {counts[name]}" for name in fitted.class_names)
     show(f"{count} rows; predicted: {calls}")
-    if labelled := right.total():
-        show(f"right on {right[True] / labelled:.1%} of the {labelled} rows with a label")
+    if total := labelled.total():
+        recall = ", ".join(
+            f"{name} {right[name] / labelled[name]:.1%}"
+            for name in fitted.class_names
+            if labelled[name]
+        )
+        show(f"right on {right.total() / total:.1%} of the {total} rows with a label")
+        show(f"recall: {recall}")
     for note in (*dataset.notes, *encoded.notes):
         tell(note)
     tell(f"answers: {out}")

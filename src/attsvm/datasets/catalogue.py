@@ -21,7 +21,8 @@ from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 _log = logging.getLogger(__name__)
 
 _READING_OPTIONS = (
-    *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty", "id", "classes"),
+    *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty", "id"),
+    *("classes", "optional"),
 )
 _MODEL_OPTIONS = (*_READING_OPTIONS, "model", "dim", "max_tokens", "query")
 _ENCODER_OPTIONS = (

@@ -111,7 +111,7 @@ def text(
             query,
             max_tokens,
             partial(_spans, numbers, max_tokens),
-            [note],
+            [note] if dropped else [],
         )
 
     return text_dataset(

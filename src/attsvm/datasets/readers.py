@@ -24,6 +24,7 @@ from attsvm.datasets.tables import (
     Row,
     check_size,
     delimiter_of,
+    kind_of,
     name_of_label,
     read_rows,
 )
@@ -48,6 +49,7 @@ class TextReading(TypedDict, total=False):
     skip_empty: bool | None
     id: str | None
     classes: Sequence[str] | None
+    optional: Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,7 @@ def read_texts(
     skip_empty: bool | None = None,
     id: str | None = None,
     classes: Sequence[str] | None = None,
+    optional: Sequence[str] | None = None,
     limits: ReadLimits = LIMITS,
 ) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
@@ -117,6 +120,8 @@ def read_texts(
         id: column that identifies a text.
         classes: names of the classes of a fitted model, in its order; labels may then be missing,
             and are -1.
+        optional: which of ``label`` and ``id`` may be columns that the file lacks; with ``classes``
+            a label whose column is not named always may.
         limits: how much is read.
 
     Raises:
@@ -124,7 +129,10 @@ def read_texts(
             many as rows; another class in the second file; rows without a text or a label.
         MissingExtraError: a ``.parquet`` file without pyarrow.
     """
-    reading = _Reading(text, label, positive, delimiter, encoding, bool(skip_empty), id, limits)
+    may_lack = {*(optional or ()), *(["label"] if classes is not None and label is None else [])}
+    reading = _Reading(
+        text, label, positive, delimiter, encoding, bool(skip_empty), id, may_lack, limits
+    )
     first = _read(Path(path), reading, classes, is_labelled=classes is None)
     return first if test is None else _behind(first, Path(path), Path(test), reading)
 
@@ -140,6 +148,7 @@ class _Reading:
     encoding: str | None
     skip_empty: bool
     id: str | None
+    optional: set[str]
     limits: ReadLimits
 
 
@@ -169,8 +178,8 @@ def _read(
         how = {"delimiter": reading.delimiter, "encoding": reading.encoding}
         rows = read_rows(path, **how, limits=reading.limits)
         delimiter = delimiter_of(path, **how)
-        table = _table(rows, path, columns, reading.skip_empty, is_labelled)
-        sha256, ids = digest(path), None if reading.id is None else table.ids
+        table = _table(rows, path, columns, reading, is_labelled)
+        sha256, ids = digest(path), table.ids or None
     if not table.texts:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
     positive = None
@@ -204,7 +213,7 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
 
 def provenance_of(reading: TextReading) -> dict[str, Any]:
     """How the texts of a data set were read, as its provenance says it."""
-    columns = {"text", "label", "test", "classes"}
+    columns = {"text", "label", "test", "classes", "optional"}
     chosen = {
         name: value for name, value in reading.items() if name not in columns and value is not None
     }
@@ -278,7 +287,7 @@ def _table(
     rows: Iterable[Row],
     path: Path,
     requests: dict[str, str | None],
-    skip_empty: bool,
+    reading: _Reading,
     is_labelled: bool,
 ) -> _Table:
     """The rows of a file, checked.
@@ -287,7 +296,7 @@ def _table(
         rows: of the file.
         path: the file.
         requests: the columns that are asked for, by their role.
-        skip_empty: leave out rows without a text or a label.
+        reading: what may be left out or missing.
         is_labelled: whether every row needs a label.
     """
     table = _Table()
@@ -300,7 +309,7 @@ def _table(
             columns = {
                 role: _column(role, name, fields, path)
                 for role, name in requests.items()
-                if role != "label" or is_labelled or _usual_column(role, name, fields) is not None
+                if role not in reading.optional or _usual_column(role, name, fields) is not None
             }
         content, value = (
             _decoded(fields.get(columns.get(role, "")), path, where) for role in ("text", "label")
@@ -340,7 +349,7 @@ def _table(
     if first_number and not has_texts:
         raise InputError(first_number)
     of_text, of_label = (f"no {columns.get(role)}" for role in ("text", "label"))
-    table.skip(path, {of_text: without_text, of_label: without_label}, skip_empty)
+    table.skip(path, {of_text: without_text, of_label: without_label}, reading.skip_empty)
     return table
 
 
@@ -381,15 +390,19 @@ def _one_spelling(labels: list[str]) -> list[str]:
 def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path) -> str:
     """The name of the column of texts or of labels."""
     columns = ", ".join(str(name) for name in fields)[:300] or "none"
+    is_one = len(fields) == 1 and kind_of(path)[0] in (".csv", ".tsv")
+    separated = " (one; if these are several, name what is between: option delimiter)" * is_one
     if (usual := _usual_column(role, requested, fields)) is not None:
         return usual
     if requested is not None:
         meant = did_you_mean(requested, fields)
-        raise InputError(f"{path} has no column {requested}; its columns are {columns}{meant}")
+        raise InputError(
+            f"{path} has no column {requested}; its columns are {columns}{separated}{meant}"
+        )
     near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
-        f"{path} has no column called {role}; its columns are {columns}; name the one with the"
-        f" {role} by option {role}{next(near, '')}"
+        f"{path} has no column called {role}; its columns are {columns}{separated}; name the one"
+        f" with the {role} by option {role}{next(near, '')}"
     )
 
 

@@ -66,6 +66,10 @@ class ReadLimits:
 LIMITS = ReadLimits()
 
 
+class NotUtf8Error(InputError):
+    """A file has bytes that are no UTF-8."""
+
+
 def check_size(path: Path, size: int, limits: ReadLimits) -> None:
     """Refuse more bytes than are read."""
     if size > limits.bytes:
@@ -149,6 +153,37 @@ def delimiter_of(
     return _beginning(lines, _named_delimiter(suffix, delimiter))[2]
 
 
+def of_another_file(
+    path: Path, *, delimiter: str | None = None, encoding: str | None = None
+) -> dict[str, str]:
+    """A delimiter and an encoding that were named for another file, as far as they fit this one:
+    the encoding where it is not UTF-8, the delimiter where its header has it.
+
+    Args:
+        path: the file.
+        delimiter: that of the other one.
+        encoding: that of the other one.
+
+    Raises:
+        InputError: no such file.
+    """
+    suffix, compression = kind_of(path)
+    if suffix not in (".csv", ".tsv", ".jsonl"):
+        return {}
+    fits: dict[str, str] = {}
+    if encoding is not None:
+        try:
+            for _ in _lines(path, compression, None, LIMITS):
+                pass
+        except NotUtf8Error:
+            fits["encoding"] = encoding
+    if delimiter is not None and suffix != ".jsonl":
+        lines = _lines(path, compression, fits.get("encoding"), LIMITS)
+        if (_named_delimiter(suffix, delimiter) or "") in _beginning(lines, None)[0]:
+            fits["delimiter"] = delimiter
+    return fits
+
+
 def _named_delimiter(suffix: str, delimiter: str | None) -> str | None:
     """The delimiter that is named, or that of ``.tsv`` files; None where the header shows it."""
     if delimiter is None:
@@ -178,7 +213,9 @@ def _lines(path: Path, compression: str, encoding: str | None, limits: ReadLimit
         for mark, what in _NO_TEXT:
             if beginning.startswith(mark):
                 raise InputError(f"{path} is {what}")
-        if encoding := encoding or _encoding_of(beginning):
+        # a mark is no text in any other encoding
+        marked = beginning.startswith((codecs.BOM_UTF8, *(mark for mark, _ in _MARKS)))
+        if encoding := _encoding_of(beginning) if marked or encoding is None else encoding:
             yield from _encoded_lines(file, path, encoding, limits)
         else:
             yield from _utf8_lines(file, path, limits)
@@ -213,7 +250,7 @@ def _utf8_lines(file: Any, path: Path, limits: ReadLimits) -> Iterator[str]:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             at = position + error.start
-            raise InputError(
+            raise NotUtf8Error(
                 f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file to"
                 " UTF-8, or name its encoding (often cp1252) by option encoding"
             ) from None

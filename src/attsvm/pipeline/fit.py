@@ -130,7 +130,7 @@ def fit_dataset(
         stated = witness_claims if is_standard else attention_claims
         claims = check_claims(stated(results, len(run.test)), results, len(run.test))
         judge = witness_verdict if is_standard else attention_verdict
-        verdict = judge(results, claims, run.token_kind, run.classes)
+        verdict = judge(results, claims, run.token_kind, run.classes, len(run.test))
         verdict["words"] = words_sentence(results["words"])
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
             verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)

@@ -17,6 +17,7 @@ from attsvm.base.store import read_run
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.datasets.catalogue import kind_of_data
 from attsvm.datasets.source import Kind
+from attsvm.datasets.tables import of_another_file
 from attsvm.pipeline.predictions import (
     Prediction,
     check_predictions_path,
@@ -92,7 +93,8 @@ class FittedRun:
     ) -> list[Prediction]:
         """The answer for each row of a file, folder or named data set, in its order.
 
-        Rows are read and encoded as those of the fit were; labels may be missing.
+        Rows are read and encoded as those of the fit were; labels and identifiers may be missing.
+        A delimiter or an encoding that the fit was told holds for files that have it.
 
         Args:
             data: what :func:`attsvm.datasets.load` takes, of the kind that the run was fitted to.
@@ -140,7 +142,7 @@ class FittedRun:
                 f"{data} holds {_PLURAL[str(kind)]}, and {name_of(self.folder)} was fitted to"
                 f" {_PLURAL[content['kind']]}; give data of the same kind"
             )
-        dataset = load(data, **{**self.options, **options, "classes": self.class_names})
+        dataset = load(data, **self._reading(data, options), classes=self.class_names)
         if dataset.class_names != self.class_names:
             raise InputError(
                 f"{data} has the classes {' and '.join(dataset.class_names[:5])}, and"
@@ -158,6 +160,18 @@ class FittedRun:
                 f" fitted to {self.model.n_features_in_}; give vectors of the same kind"
             )
         return dataset, encoded
+
+    def _reading(self, data: str | Path, options: dict[str, Any]) -> dict[str, Any]:
+        """How these rows are read: as those of the fit, but for the options that the user names and
+        what belongs to a file alone.
+        """
+        if self.kind != "text":
+            return {**self.options, **options}
+        of_the_file = {name: self.options.get(name) for name in ("delimiter", "encoding")}
+        fitting = of_another_file(Path(data), **of_the_file)
+        kept = {name: value for name, value in self.options.items() if name not in of_the_file}
+        optional = [name for name in ("label", "id") if name not in options]
+        return {"optional": optional, **kept, **fitting, **options}
 
 
 _PLURAL = {"array": "vectors", "image": "images", "text": "texts", "slide": "bags in files"}

@@ -245,7 +245,11 @@ def _accuracy_claims(results: dict[str, Any], subject: str, n_test: int) -> list
 
 
 def attention_verdict(
-    results: dict[str, Any], claims: list[dict[str, Any]], kind: str, classes: Sequence[str]
+    results: dict[str, Any],
+    claims: list[dict[str, Any]],
+    kind: str,
+    classes: Sequence[str],
+    n_test: int,
 ) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``: in the headline the accuracy of the chosen token; beside it
     the nulls; in the sentences what the theory says, in the advice those that name an option to
@@ -256,6 +260,7 @@ def attention_verdict(
         claims: those of the run.
         kind: of the data, ``text``, ``image`` or ``array``.
         classes: their names.
+        n_test: how many sequences are held out.
     """
     margin, direction = results["margin"], results["direction"]
     holds = {claim["id"]: claim["verdict"] == "holds" for claim in claims}
@@ -275,6 +280,7 @@ def attention_verdict(
             *([] if holds["selection"] else ["advice"]),
             *([] if holds["certificate"] else ["margin"]),
         ],
+        n_test=n_test,
         everything="soft attention over all",
         holds=holds,
         end=end,
@@ -283,7 +289,11 @@ def attention_verdict(
 
 
 def witness_verdict(
-    results: dict[str, Any], claims: list[dict[str, Any]], kind: str, classes: Sequence[str]
+    results: dict[str, Any],
+    claims: list[dict[str, Any]],
+    kind: str,
+    classes: Sequence[str],
+    n_test: int,
 ) -> dict[str, Any]:
     """The ``verdict`` of ``run.json``; see :func:`attention_verdict`."""
     proofs = [claim for claim in claims if claim["id"] in ("steps", "certificate")]
@@ -296,6 +306,7 @@ def witness_verdict(
         ends=[] if ok else ["undecided"],
         blocks=["sufficiency", "steps", "programme"],
         advice=[],
+        n_test=n_test,
         everything="the model on all",
     )
 
