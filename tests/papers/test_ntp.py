@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
-from attsvm.theory.sentences import bipartite, partial_order, total
+from attsvm.theory.next_token import StepRule, two_stage
+from attsvm.theory.sentences import NextTokenData, bipartite, partial_order, total
 from attsvm_papers.kit import experiment
 from attsvm_papers.ntp import e3_two_stages as ntp_3
+from attsvm_papers.ntp import e8_text as ntp_8
 from attsvm_papers.ntp import predicted_tokens, unseen
+from attsvm_papers.ntp.two_stages import attention_solutions
 from attsvm_papers.ntp.unseen import UnseenSentences
 
 
@@ -63,3 +66,31 @@ def test_a_group_without_sentences_is_counted_as_none_and_not_judged() -> None:
     ).but({"G5_count": [0.0, 7.0, 9.0], "G5_accuracy": [np.nan, 1.0, 1.0]})
     verdict = claim.check(evidence)
     assert (verdict.verdict, verdict.passed, verdict.counted) == ("holds", 17, 17)
+
+
+def test_a_frequent_word_holds_a_sentence_whose_winner_is_rare() -> None:
+    """A chain of words, each above the next thirty times, and one above all of them once: the last
+    word of that sentence wins others, so it is confused.
+    """
+    chain, times = 8, 30
+    K, top, query = chain + 2, 0, chain + 1
+    pairs = [(top, 1), *[(word, word + 1) for word in range(1, chain)] * times]
+    following = np.roll(np.arange(K), -1)
+    data = NextTokenData.from_sentences(
+        [*([word] for word in range(K)), *([*pair, query] for pair in pairs)],
+        np.concatenate([following, following[[winner for winner, _ in pairs]]]),
+    )
+    sets = [data, ntp_8._with_even_winners(data)]
+    trained = two_stage(sets, StepRule(0.2), StepRule(0.05), (45, 3000)).attention
+    W, W_even = trained.W[-1]
+    leads, leads_even = (ntp_8._leads_over_winners(data, each) for each in (W, W_even))
+    held = leads > 0.0
+    assert np.flatnonzero(held).tolist() == [K]
+    assert ntp_8._least_lead(leads, held) > 1.0
+    assert ntp_8._least_lead(leads_even, held) < 0.0
+    assert np.isnan(ntp_8._least_lead(leads_even, leads_even > 0.0))
+    (solution,) = attention_solutions([data])
+    for weights, least in ((W, 0.8), (W_even, 0.99)):
+        cosines = ntp_8._cosines_of_queries(data, weights, solution.W)
+        assert np.isnan(cosines["plain"])  # one query, and its words are confused
+        assert least < cosines["confused"] < least + 0.1
