@@ -261,7 +261,8 @@ def _tell_data(dataset: Dataset, most: int = 20) -> None:
     names = list(map(brief, dataset.class_names))
     parts = [f"{name} ({counts[k]})" for k, name in enumerate(names[:most])]
     rest = f" and {len(names) - most} more classes" if len(names) > most else ""
-    tell(f"{dataset.title}: {len(dataset)} rows; {', '.join(parts)}{rest}")
+    held = "" if dataset.held is None else f", {len(dataset.held)} of them held out"
+    tell(f"{dataset.title}: {len(dataset)} rows{held}; {', '.join(parts)}{rest}")
     for note in dataset.notes:
         tell(note)
 

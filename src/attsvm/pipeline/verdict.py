@@ -377,7 +377,8 @@ def words_sentence(classes: list[dict[str, Any]], most: int = 8) -> str:
         "words",
         classes=[entry for entry in named if entry["words"]],
         without=[
-            f"{entry['class']} ({entry['texts']} text{'s' * (entry['texts'] != 1)})"
+            f"{entry['class']} ({entry['texts']} text{'s' * (entry['texts'] != 1)}"
+            f"{'; most often chosen: ' * bool(entry['often'])}{', '.join(entry['often'])})"
             for entry in classes
             if not entry["words"]
         ],
