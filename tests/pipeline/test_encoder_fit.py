@@ -60,7 +60,7 @@ def test_words_are_counted_for_each_class_and_shown_everywhere(fitted, capsys):
     told = capsys.readouterr().out
     assert told.startswith("The chosen word alone is right on ")
     for one in classes:
-        assert (f"No word is chosen for {one['class']}" in told) == (not one["words"])
+        assert (f"No word can be said to belong to {one['class']} (" in told) == (not one["words"])
         assert bool(re.search(f"says most for {one['class']} +times", told)) == bool(one["words"])
     page = (home / "runs" / "notes" / "report.html").read_text(encoding="utf-8")
     for row in rows:

@@ -109,6 +109,19 @@ def test_the_table_of_patches_has_those_of_the_slides_held_out(run):
             assert answer["chosen"] == f"x {chosen['x']}, y {chosen['y']}"
 
 
+def test_a_table_of_labels_with_semicolons_is_answered_alike(run, tmp_path):
+    table, out, places = (tmp_path / name for name in ("labels.csv", "new.csv", "patches.csv"))
+    content = (run[1] / "labels.csv").read_text()
+    table.write_text(content.replace(",", ";"))
+    command = ["predict", str(run[0]), str(run[1]), "--labels", str(table), "--out", str(out)]
+    assert main([*command, "--patches", str(places)]) == 0
+    fitted = _read(run[0] / "predictions.csv")
+    with out.open(encoding="utf-8-sig", newline="") as file:
+        for row, known in zip(csv.DictReader(file, delimiter=";"), fitted, strict=True):
+            assert row["probability"].replace(",", ".") == known["probability"]
+    assert places.read_text("utf-8-sig").startswith("slide;patch;x;y;probability")
+
+
 def test_predict_gives_the_same_slides_the_same_numbers(run, tmp_path):
     out, table = tmp_path / "new.csv", tmp_path / "patches.csv"
     command = ["predict", str(run[0]), str(run[1]), "--out", str(out), "--patches", str(table)]

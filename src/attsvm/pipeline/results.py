@@ -41,6 +41,7 @@ class ReportSizes:
         per_group: sequences of a group of examples.
         support: support constraints that are listed with their words or patches.
         words: chosen words of a class.
+        often: words that are chosen most often, of a class that has none of its own.
         held_out: fewest held-out texts of a class in which such a word is chosen.
         plane_sequences: sequences in the plane.
         plane_tokens: tokens of each of them.
@@ -49,6 +50,7 @@ class ReportSizes:
     per_group: int = 8
     support: int = 12
     words: int = 15
+    often: int = 3
     held_out: int = 3
     plane_sequences: int = 5
     plane_tokens: int = 8
@@ -295,7 +297,8 @@ def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
     """The ``words`` of ``run.json``: for each class the words that belong to it (see
     :func:`~attsvm.pipeline.class_words.class_words`) among those that say most for it in the texts
     that the model gives to it, at least three of them held out, most frequent first, and on which
-    share of the held-out texts the model is right; empty where instances are no words.
+    share of the held-out texts the model is right; and the words that are chosen most often,
+    whether they belong to it or not. Empty where instances are no words.
     """
     views = run.encoded.views
     if not views or run.token_kind != "text":
@@ -326,10 +329,9 @@ def chosen_words(run: RunData, model: RunModel) -> list[dict[str, Any]]:
                 share = float(right[held_out].mean())
                 times = {"times": len(rows[word]), "held_out": len(held_out)}
                 words.append({"word": word, **times, "right": share})
-        texts_of_class = int(sum(map(len, rows.values())))
-        entries.append(
-            {"class": run.classes[k], "texts": texts_of_class, "words": words[: SIZES.words]}
-        )
+        entry = {"class": run.classes[k], "texts": int(sum(map(len, rows.values())))}
+        often = sorted(rows, key=lambda word: (-len(rows[word]), word))[: SIZES.often]
+        entries.append({**entry, "words": words[: SIZES.words], "often": often})
     return entries
 
 

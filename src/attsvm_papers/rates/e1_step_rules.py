@@ -153,7 +153,7 @@ def C5_2i(e):
 @kit.claim(
     kit.close_to(1.0, 0.1, "derived, up to o(1)", share=kit.MOST),
     interval=True,
-    null=kit.shuffled("best_norm", within="rule", words="the norm of another instance's solution"),
+    null=kit.shuffled("norm", words="each rule with the norm of another"),
     trials="rule seed",
 )
 def C5_3(e):
