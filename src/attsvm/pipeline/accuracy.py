@@ -184,7 +184,7 @@ def _model_methods(run: RunData, model: RunModel) -> tuple[list[_Method], Chosen
     ]
     if len(run.classes) == 2:  # the theory tells one class from the others
         margin = argmax_instances(run.encoded, model.explanation.solution.W)
-        what = "the same head applied to the one token that the max-margin weights select"
+        what = "the head of the chosen token applied to what the max-margin weights select"
         classes = alone[offsets + margin]
         methods.append(_Method("margin", "max-margin selection", what, classes))
     return methods, chosen, alone

@@ -238,7 +238,7 @@ def _accuracy_claims(results: dict[str, Any], subject: str, n_test: int) -> list
         ),
         Claim(
             "control",
-            "The selected token predicts held-out labels better than a random token.",
+            "The chosen token predicts held-out labels better than a random token.",
             "ours",
             lambda e: e["accuracy.hard"] - e["accuracy.random_token"],
             above(0.0, "otherwise the selection would carry no information"),

@@ -8,21 +8,19 @@ ENDS = {
     "yes": (
         "Yes",
         "Nearly every training sequence gives its attention to one token, the max-margin solution"
-        " of these choices is proved optimal, and the trained weights point where it does. So the"
-        " theory holds in this run, and the chosen token is more than the largest of several: the"
-        " others have next to no attention left. This says nothing of held-out sequences: how"
-        " often one token is right there is the first sentence of the report.",
+        " of these selections is proved optimal, and the trained weights point where it does. So"
+        " the theory holds in this run, and the selected token is more than the largest of"
+        " several: the others have next to no attention left. This says nothing of held-out"
+        " sequences: how often one token is right there is the first sentence of the report.",
     ),
     "not yet": (
         "Not yet",
         "The limit of the theory is not reached: too many sequences still spread their attention"
-        " over several tokens, or the trained weights point away from the solution. The chosen"
-        " token is then the one with the most attention, and its accuracy counts all the same."
-        " The limit is approached slowly. More steps"
-        " (--steps) bring a run closer while its direction gap still falls, and change little"
-        " otherwise. The predictor is fitted before and stays as it is."
-        " With fewer features (--dimension) steps are cheaper, and sequences come to one token"
-        " sooner.",
+        " over several tokens, or the trained weights point away from the solution. The limit is"
+        " approached slowly. More steps (--steps) bring a run closer while its direction gap still"
+        " falls, and change little otherwise. Predictions and chosen tokens are fitted before and"
+        " stay as they are. With fewer features (--dimension) steps are cheaper, and sequences"
+        " come to one token sooner.",
     ),
     "undecided": (
         "Undecided",
@@ -34,15 +32,15 @@ ENDS = {
     ),
     "infeasible": (
         "Infeasible",
-        "No weights at all put every chosen token ahead of its rivals: some choices contradict"
+        "No weights at all put every selected token ahead of its rivals: some selections contradict"
         " each other, and this is proved. It happens with many sequences and few features. The"
-        " soft margin is solved instead, which lets some choices fall short at a price (--slack)."
-        " More features (--dimension) make room for all choices. Predictions do not depend on it.",
+        " soft margin is solved instead, which lets some fall short at a price (--slack). More"
+        " features (--dimension) make room for all. Predictions do not depend on it.",
     ),
     "almost infeasible": (
         "Almost infeasible",
-        "Weights that put every chosen token ahead, if there are any, are too large for numbers"
-        " of 64 bits to hold: some choices contradict each other all but exactly, as when two"
+        "Weights that put every selected token ahead, if there are any, are too large for numbers"
+        " of 64 bits to hold: some selections contradict each other all but exactly, as when two"
         " tokens are nearly the same. Merge tokens that are nearly equal, or scale features to"
         " like sizes. The soft margin is solved instead. Predictions do not depend on it.",
     ),

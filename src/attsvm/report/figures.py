@@ -132,7 +132,7 @@ def loss(run: Run) -> Picture | None:
     """
     caption = (
         "With the head fixed, the loss can only fall by moving attention between tokens; it levels"
-        " off at the value of the chosen tokens alone."
+        " off at the value of the selected tokens alone."
     )
     return _course(run, "loss", "Loss", "training loss, mean per sequence", TRAINED, caption)
 
