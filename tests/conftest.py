@@ -61,10 +61,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected stays: the garbage collector need not look at it again."""
+    """What is imported and collected stays: the garbage collector need not look at it again, and
+    seldom at what is young.
+    """
     gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     gc.enable()
 
 

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 SHORT = ["--steps", "60", "--records", "5", "--quiet"]
 
 
-def texts(path, n, seed):
+def texts(path, n, seed, wrong=0.0):
+    """A table of texts, of which a share has the wrong label."""
     rng = np.random.default_rng(seed)
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -25,7 +26,8 @@ def texts(path, n, seed):
         for k in range(n):
             words = [f"w{letter}" for letter in rng.choice(list("abcdefghijklmnop"), 5)]
             words.insert(int(rng.integers(5)), ["calm", "alarm"][k % 2])
-            table.writerow([" ".join(words), ["quiet", "loud"][k % 2]])
+            label = k % 2 ^ int(rng.random() < wrong)
+            table.writerow([" ".join(words), ["quiet", "loud"][label]])
     return path
 
 
@@ -85,8 +87,9 @@ def test_another_fit_reads_the_states_back(fitted):
 
 
 def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
-    home, command = fitted
-    words = [*command[:2], "--label", "label", "--dimension", "4", *SHORT]
+    home, _ = fitted
+    noisy = texts(home / "noisy.csv", 80, 0, wrong=0.3)  # which no vectors can know
+    words = ["fit", str(noisy), "--label", "label", "--dimension", "4", *SHORT]
     assert main([*words, "--out", str(home / "runs" / "plain")]) in (0, 3)
     told = capsys.readouterr().out
     assert "vectors learned from the training texts alone" in told

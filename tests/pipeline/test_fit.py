@@ -122,7 +122,7 @@ def test_examples_show_what_they_say(run):
         assert example["value"] == pytest.approx(abs(value), rel=1e-9)
         assert example["predicted"] == int(value > 0)
         assert example["label"] == int(data.labels[i] > 0)
-        chosen = np.argmax(data.tokens[i] @ arrays["W"] @ data.queries[i])
+        chosen = np.argmax(data.tokens[i] @ arrays["W_hard"] @ data.queries[i])
         assert example["selected"] == chosen
         assert sum(example["probability"]) == pytest.approx(1.0)
         assert len(example["probability"]) == len(example["view"]["boxes"]) == 16

@@ -28,7 +28,7 @@ import pytest
 
 from attsvm.base.files import load_arrays
 
-pytestmark = pytest.mark.skipif(
+FORKS = pytestmark = pytest.mark.skipif(
     not (sys.platform == "linux" and hasattr(os, "fork")), reason="looks into /proc, forks"
 )
 
@@ -253,11 +253,9 @@ class Job:
     finds no folder, and with ``anew`` all others too.
     """
 
-    def __init__(
-        self, server: Commands, home: Path, turns: list[list[str]], kind: Kill, *, anew: bool
-    ) -> None:
+    def __init__(self, server: Commands, home: Path, turns: list[list[str]], *, anew: bool) -> None:
         self.server, self.folder, self.turns, self.anew = server, home / "killed", turns, anew
-        self.kind = kind
+        self.kind = Kill()
         self.home, self.whole, self.names, self.seconds, self.turn = home, [], [], [], 0
         self.first = True
 
@@ -363,36 +361,43 @@ def kills(
     kills met a run that was going on. With ``everything`` all figures are drawn, and a sixth of the
     runs are fits of digits in processes that begin with their imports.
     """
-    kind, chance, generator = kind or Kill(), random.Random(seed), np.random.default_rng(0)
-    X = generator.normal(size=(40, 3, 3))
-    data = home / "data.npz"
-    np.savez(data, X=X, y=np.where(X[:, 0, 0] > 0, 1, -1))
     server = Server(home, "all" if everything else "one")
-    sweep = ["reproduce", *experiment, "--quick", "--jobs", "2", "--json"]
     try:
-        jobs = [
-            Job(server, home / "fit", fits(str(data)), kind, anew=False),
-            Job(server, home / "reproduce", [sweep], kind, anew=True),
-        ]
-        weights = [3, 1]
+        jobs = fit_and_sweep(server, home, experiment)
         if everything:
             (home / "digits").mkdir()
-            jobs.append(
-                Job(Commands(home / "digits"), home / "digits", fits("digits"), kind, anew=False)
-            )
-            weights.append(0.8)
-        done = met = 0
-        first = iter([(jobs[0], 1), (jobs[1], 1), (jobs[0], 2)])  # so that few kills meet each kind
-        while done < count:
-            anyhow = chance.choices(jobs, weights)[0], chance.choice((1, 2, 3, 5))
-            job, often = next(first, anyhow)
-            for _ in range(min(often, count - done)):
-                met += job.kill(chance, FIRST[done] if done < len(FIRST) else "")
-                done += 1
-            job.finish()
-            say(f"{done} kills, {met} met a run")
+            jobs.append(Job(Commands(home / "digits"), home / "digits", fits("digits"), anew=False))
+        return killed(jobs, count, seed, kind or Kill(), say)
     finally:
         server.close()
+
+
+def fit_and_sweep(server: Server, home: Path, experiment: Sequence[str]) -> list[Job]:
+    """Fits that take turns in a folder, and an experiment in two processes."""
+    X = np.random.default_rng(0).normal(size=(40, 3, 3))
+    data = home / "data.npz"
+    np.savez(data, X=X, y=np.where(X[:, 0, 0] > 0, 1, -1))
+    sweep = ["reproduce", *experiment, "--quick", "--jobs", "2", "--json"]
+    return [
+        Job(server, home / "fit", fits(str(data)), anew=False),
+        Job(server, home / "reproduce", [sweep], anew=True),
+    ]
+
+
+def killed(jobs: list[Job], count: int, seed: int, kind: Kill, say=lambda text: None) -> int:
+    """Kill these jobs that often in turn; see :func:`kills`."""
+    chance, done, met = random.Random(seed), 0, 0
+    weights = [3, 1, 0.8][: len(jobs)]
+    first = iter([(jobs[0], 1), (jobs[1], 1), (jobs[0], 2)])  # so that few kills meet each kind
+    while done < count:
+        anyhow = chance.choices(jobs, weights)[0], chance.choice((1, 2, 3, 5))
+        job, often = next(first, anyhow)
+        job.kind = kind
+        for _ in range(min(often, count - done)):
+            met += job.kill(chance, FIRST[done] if done < len(FIRST) else "")
+            done += 1
+        job.finish()
+        say(f"{done} kills, {met} met a run")
     return met
 
 
@@ -404,17 +409,24 @@ def fits(data: str) -> list[list[str]]:
 SEED = int(os.environ.get("ATTSVM_SEED", "0"))
 
 
-@pytest.mark.experiment
-def test_sigkill_of_a_fit_and_of_a_sweep_in_two_processes(tmp_path):
-    (tmp_path / "squares.py").write_text(FIGURE)
-    assert kills(tmp_path, 2, SEED, [str(tmp_path / "squares.py")]) > 0
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """A fit and a sweep, whose server and whose runs that nobody kills both tests share."""
+    home = tmp_path_factory.mktemp("kills")
+    (home / "squares.py").write_text(FIGURE)
+    server = Server(home)
+    yield fit_and_sweep(server, home, [str(home / "squares.py")])
+    server.close()
 
 
 @pytest.mark.experiment
-def test_an_interrupted_fit_and_an_interrupted_sweep_go_on(tmp_path):
-    (tmp_path / "squares.py").write_text(FIGURE)
-    kind = Interrupt(signal.SIGINT)
-    assert kills(tmp_path, 2, SEED, [str(tmp_path / "squares.py")], kind) > 0
+def test_sigkill_of_a_fit_and_of_a_sweep_in_two_processes(jobs):
+    assert killed(jobs, 2, SEED, Kill()) > 0
+
+
+@pytest.mark.experiment
+def test_an_interrupted_fit_and_an_interrupted_sweep_go_on(jobs):
+    assert killed(jobs, 2, SEED, Interrupt(signal.SIGINT)) > 0
 
 
 @pytest.mark.slow

@@ -12,7 +12,13 @@ from attsvm.base.store import RunFolder
 from attsvm.cli import main
 from attsvm.datasets import load, planted_witnesses
 from attsvm.pipeline.fit import fit_dataset
-from attsvm.pipeline.model import TheoryOptions, explain_estimator, fit_estimator, split_and_encode
+from attsvm.pipeline.model import (
+    TheoryOptions,
+    explain_chooser,
+    fit_chooser,
+    fit_estimator,
+    split_and_encode,
+)
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import AttentionSVC, Limits
 from attsvm.sklearn.stage import StageOptions
@@ -60,8 +66,11 @@ def test_command_and_class_have_the_same_numbers(kind, tmp_path):
     wrong = model.predict(test) != names[arrays["test"]]
     recall = [1.0 - wrong[names[arrays["test"]] == name].mean() for name in dataset.class_names]
     np.testing.assert_allclose(accuracy["soft"]["recall"], recall)
+    chooser = AttentionSVC(query=encoded.query, pooling="hard")
+    chooser.fit(encoded.bags.take(arrays["train"]), names[arrays["train"]])
+    assert accuracy["hard"]["test"] == chooser.score(test, names[arrays["test"]])
     positive = record["results"]["theory"]["class"]
-    theory = model.explain(
+    theory = chooser.explain(
         encoded.bags.take(arrays["explained"]),
         names[arrays["explained"]],
         positive=positive if len(dataset.class_names) > 2 else None,
@@ -140,7 +149,8 @@ def test_the_theory_is_about_as_many_sequences_as_fit(tmp_path):
     assert np.isin(run.explained, run.train).all()
     model, beats_chance = fit_estimator(run, SHORT, None)
     assert beats_chance
-    assert len(explain_estimator(run, model, SHORT, StageOptions()).selected) == 40
+    chooser = fit_chooser(run, model, SHORT, None)
+    assert len(explain_chooser(run, chooser, SHORT, StageOptions()).selected) == 40
 
 
 def test_repeated_tokens_and_hidden_ones_are_no_obstacle(tmp_path):
@@ -158,14 +168,14 @@ def test_repeated_tokens_and_hidden_ones_are_no_obstacle(tmp_path):
 
 def test_a_checkpoint_folder_gives_the_same_bits(tmp_path):
     run = split_and_encode(load(bag_file(tmp_path / "bags.npz")), SHORT)
-    model, _ = fit_estimator(run, SHORT, None)
-    known = explain_estimator(run, model, SHORT, StageOptions(None, SHORT.records))
+    model = fit_chooser(run, fit_estimator(run, SHORT, None)[0], SHORT, None)
+    known = explain_chooser(run, model, SHORT, StageOptions(None, SHORT.records))
     with RunFolder(tmp_path / "run", {}) as folder:
-        first = explain_estimator(run, model, SHORT, StageOptions(folder, SHORT.records, 1e-6))
+        first = explain_chooser(run, model, SHORT, StageOptions(folder, SHORT.records, 1e-6))
     steps = []
     with RunFolder(tmp_path / "run", {}) as folder:
         options = StageOptions(folder, SHORT.records, progress=lambda *step: steps.append(step))
-        again = explain_estimator(run, model, SHORT, options)
+        again = explain_chooser(run, model, SHORT, options)
     assert ("selection", 150, 150) in steps  # what was saved is done
     for other in (first, again):
         assert other.weights.W.tobytes() == known.weights.W.tobytes()

@@ -1,13 +1,12 @@
 """A folder of slides: patients stay together, patches stay on disk, the page shows where.
 
-``python tests/pipeline/test_slides.py --kills 10`` kills a fit ten times before it may end.
+``python -m tests.pipeline.test_slides --kills 10`` kills a fit ten times before it may end.
 """
 
 import argparse
 import csv
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,25 +16,27 @@ import numpy as np
 import pytest
 
 from attsvm.cli import main
-from attsvm.datasets import load
+from attsvm.datasets import load, rows
 from attsvm.pipeline.slides import split_patients
 from attsvm.report.slides_page import axis_ticks, heatmap, heatmap_axes, slides_to_show
+
+from .test_kills import FORKS, Kill, Server, state_of
 
 
 def write_slides(folder, n=24, seed=0):
     """Small slides with coordinates, two of a patient; half of the patients hold witnesses."""
     rng = np.random.default_rng(seed)
     folder.mkdir()
-    rows = [["slide_id", "label", "case_id"]]
+    table = [["slide_id", "label", "case_id"]]
     for k in range(n):
         features = rng.normal(size=(rng.integers(12, 20), 5)).astype(np.float16)
         label = k // 2 % 2
         features[:2, 0] += 6 * label
         coordinates = 256 * np.argwhere(np.ones((5, 4)))[: len(features)]
         np.savez(folder / f"s{k}.npz", features=features, coords=coordinates)
-        rows.append([f"s{k}", ("benign", "tumour")[label], f"p{k // 2}"])
+        table.append([f"s{k}", ("benign", "tumour")[label], f"p{k // 2}"])
     with (folder / "labels.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
+        csv.writer(file).writerows(table)
     return folder
 
 
@@ -76,19 +77,20 @@ def test_the_witnesses_are_the_patches_that_decide(run):
 
 
 @pytest.mark.experiment
-def test_a_slide_of_more_patches_than_are_read_at_once(tmp_path):
+def test_a_slide_of_more_patches_than_are_read_at_once(tmp_path, monkeypatch):
     """Whatever its length, a slide has an answer, a row for each patch, and a place on the page."""
+    monkeypatch.setattr(rows, "_LONG", 1)  # times the rows of a block, so that fewer are many
     slides = write_slides(tmp_path / "slides", n=12)
     rng = np.random.default_rng(1)
-    long = rng.normal(size=(17_000, 5)).astype(np.float16)
-    long[:300, 0] += 6  # of a tumour
-    coordinates = 256 * np.argwhere(np.ones((170, 100)))
+    long = rng.normal(size=(rows.BLOCK + 904, 5)).astype(np.float16)
+    long[:100, 0] += 6  # of a tumour
+    coordinates = 256 * np.argwhere(np.ones((50, 100)))
     np.savez(slides / "s2.npz", features=long, coords=coordinates)
     words = ["fit", str(slides), "--group", "case_id", "--assumption", "standard", "--quiet"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     answers = {row["id"]: row for row in _read(tmp_path / "run" / "predictions.csv")}
     assert answers["s2"]["prediction"] == "tumour"
-    assert int(answers["s2"]["position"]) <= 300
+    assert int(answers["s2"]["position"]) <= 100
     out = ["--out", str(tmp_path / "a.csv"), "--patches", str(tmp_path / "p.csv")]
     assert main(["predict", str(tmp_path / "run"), str(slides), *out]) == 0
     patches = _read(tmp_path / "p.csv")
@@ -105,6 +107,19 @@ def test_the_table_of_patches_has_those_of_the_slides_held_out(run):
             chosen = slide[int(answer["position"]) - 1]
             assert chosen["probability"] == answer["instance_probability"]
             assert answer["chosen"] == f"x {chosen['x']}, y {chosen['y']}"
+
+
+def test_a_table_of_labels_with_semicolons_is_answered_alike(run, tmp_path):
+    table, out, places = (tmp_path / name for name in ("labels.csv", "new.csv", "patches.csv"))
+    content = (run[1] / "labels.csv").read_text()
+    table.write_text(content.replace(",", ";"))
+    command = ["predict", str(run[0]), str(run[1]), "--labels", str(table), "--out", str(out)]
+    assert main([*command, "--patches", str(places)]) == 0
+    fitted = _read(run[0] / "predictions.csv")
+    with out.open(encoding="utf-8-sig", newline="") as file:
+        for row, known in zip(csv.DictReader(file, delimiter=";"), fitted, strict=True):
+            assert row["probability"].replace(",", ".") == known["probability"]
+    assert places.read_text("utf-8-sig").startswith("slide;patch;x;y;probability")
 
 
 def test_predict_gives_the_same_slides_the_same_numbers(run, tmp_path):
@@ -250,16 +265,20 @@ def test_slides_without_labels_are_read_for_a_model(run):
 
 def kill_and_finish(slides, folder, kills, seed):
     """Start a fit that many times and kill it at a random moment of its work, then let it end."""
-    command = [sys.executable, "-m", "attsvm", "fit", str(slides), "--group", "case_id"]
+    command = ["fit", str(slides), "--group", "case_id"]
     command += ["--assumption", "standard", "--quiet", "--out", str(folder)]
-    generator = random.Random(seed)
-    for _ in range(kills):
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            while process.poll() is None and not (folder / "request.json").exists():
+    generator, server = random.Random(seed), Server(folder.parent)
+    try:
+        for _ in range(kills):
+            process = server.start(command)
+            while state_of(process) not in "ZX" and not (folder / "request.json").exists():
                 time.sleep(0.01)
             time.sleep(generator.uniform(0.0, 1.5))
-            process.kill()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            Kill().send(process)
+            server.ended()
+        server.run(command)
+    finally:
+        server.close()
     return same_numbers(folder)
 
 
@@ -273,6 +292,7 @@ def same_numbers(folder):
     return run["results"], contents, sorted(path.name for path in folder.iterdir())
 
 
+@FORKS
 @pytest.mark.processes
 def test_a_fit_that_is_killed_ends_with_the_same_numbers(run, tmp_path):
     assert kill_and_finish(run[1], tmp_path / "run", kills=1, seed=0) == same_numbers(run[0])

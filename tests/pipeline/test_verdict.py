@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 
 from attsvm.cli import main
+from attsvm.cli.fit import _words_table
 from attsvm.pipeline.model import limits_of
 from attsvm.pipeline.settings import FitSettings
-from attsvm.pipeline.verdict import attention_claims, attention_verdict, check_claims
+from attsvm.pipeline.verdict import (
+    attention_claims,
+    attention_verdict,
+    check_claims,
+    words_sentence,
+)
 from attsvm.report.endings import ENDS
 from attsvm.report.page import end_paragraphs
 from attsvm.sklearn import Limits
@@ -157,6 +163,42 @@ def test_the_strongest_null_is_what_the_model_is_held_against():
     said = told(changed(accuracy=accuracy(**rare)))
     assert said["headline"].endswith("the most frequent label 94.5%.")
     assert "Recall: 94.8% of no and 94.8% of yes; balanced accuracy" in said["beside"]
+
+
+def test_sentences_about_many_classes_name_a_few():
+    entries = accuracy(**RIGHT)
+    for entry in entries:
+        entry["recall"] = [k / 10 for k in reversed(range(10))]
+    results = changed(accuracy=entries)
+    names = [f"c{k}" for k in range(10)]
+    said = attention_verdict(results, checked(results), "text", names, 200)["beside"]
+    assert "Of the 200 held-out texts, a random word is right on 60.0%" in said
+    assert "Recall, lowest first: 0.0% of c9, 10.0% of c8, " in said
+    assert "40.0% of c5 and 50.0% of c4; balanced" in said
+    with_words = [
+        {"class": name, "texts": 1, "words": [{"word": "w"}], "often": ["w"]} for name in names
+    ]
+    without = [{"class": name, "texts": 2, "words": [], "often": ["a", "b"]} for name in names]
+    assert words_sentence(with_words).endswith("for c5: w; and 4 more classes.")
+    assert words_sentence(with_words[:2]) == "Says most for c0: w; for c1: w."
+    said = words_sentence(without)
+    assert said.startswith(
+        "No word can be said to belong to c0 (2 texts; most often chosen: a, b) or"
+    )
+    assert said.endswith("or c5 (2 texts; most often chosen: a, b) or 4 more classes.")
+
+
+@pytest.mark.parametrize(("columns", "beside"), [(100, 2), (80, 1), (200, 4)])
+def test_tables_of_words_stand_beside_each_other_as_far_as_there_is_room(
+    columns, beside, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = {"word": "fine", "times": 3, "held_out": 3, "right": 1.0}
+    lines = _words_table([{"class": f"c{k}", "words": [row]} for k in range(4)])
+    assert max(map(len, lines)) <= columns
+    assert [line.count("says most for") for line in lines if "says" in line] == [beside] * (
+        4 // beside
+    )
 
 
 def test_where_classes_weigh_alike_their_mean_recall_is_compared():

@@ -132,6 +132,29 @@ def test_hard_pooling_looks_at_one_instance():
     assert np.array_equal([np.argmax(np.abs(part)) for part in parts], model.select(bags))
 
 
+def test_one_instance_decides_better_where_it_is_chosen_to_decide():
+    # Fifteen weak instances, each right in 7 of 10, together say more than one strong one, which is
+    # right in 9 of 10: all of them share soft attention, and one of them alone is often wrong.
+    generator = np.random.default_rng(0)
+    labels = np.arange(600) % 2
+    right = generator.random((600, 16)) < np.r_[np.full(15, 0.7), 0.9]
+    said = np.where(right, 1, -1) * (2 * labels - 1)[:, None]
+    is_strong = np.tile(np.arange(16) == 15, (600, 1))
+    bags = np.stack([said * ~is_strong, said * is_strong, ~is_strong, is_strong], axis=2)
+    bags = bags + 0.1 * generator.normal(size=bags.shape)
+    soft, hard = (
+        AttentionSVC(pooling=pooling).fit(bags[:300], labels[:300]) for pooling in ("soft", "hard")
+    )
+    assert soft.score(bags[300:], labels[300:]) >= 0.95
+    most = [np.argmax(attention) for attention in soft.attention(bags[300:])]
+    alone = [
+        values[t]
+        for values, t in zip(soft.decision_function_instances(bags[300:]), most, strict=True)
+    ]
+    assert np.mean((np.array(alone) > 0) == labels[300:]) <= 0.8
+    assert hard.score(bags[300:], labels[300:]) >= 0.85
+
+
 def test_probabilities_are_calibrated_on_bags_left_out():
     generator = np.random.default_rng(1)
     bags = [generator.normal(size=(4, 3)) for _ in range(400)]

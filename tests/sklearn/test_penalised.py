@@ -61,6 +61,38 @@ def test_gradients_are_those_of_the_loss(columns, equal):
 
 
 @pytest.mark.parametrize("columns", [1, 3])
+def test_gradients_are_those_of_the_loss_of_a_drawn_instance(columns):
+    pooled, shares = problem(columns)
+    drawn = replace(pooled, drawn=True)
+    W, V = (matrix[:1] for matrix in weights(columns))
+
+    def value(flat):
+        return drawn.loss(flat[: W.size].reshape(W.shape), flat[W.size :].reshape(V.shape), shares)
+
+    flat = np.concatenate([W.ravel(), V.ravel()])
+    numeric = approx_fprime(flat, lambda at: value(at)[0][0], 1e-7)
+    total, at_W, at_V = value(flat)
+    np.testing.assert_allclose(np.concatenate([at_W.ravel(), at_V.ravel()]), numeric, atol=2e-5)
+    np.testing.assert_allclose(total, shares[:, 0] @ drawn.bag_losses(W, V), rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_drawn_instance_loses_at_least_what_the_mean_answer_loses(columns):
+    pooled, _ = problem(columns)
+    drawn = replace(pooled, drawn=True)
+    W, V = (matrix[:1] for matrix in weights(columns))
+    above = drawn.bag_losses(W, V) - pooled.bag_losses(W, V)
+    several = pooled.bags.lengths > 1
+    assert (above[several] > 1e-6).all()  # by Jensen's inequality, for values differ
+    np.testing.assert_allclose(above[~several], 0.0, atol=1e-12)
+    decided = 1e4 * W  # all attention is on one instance
+    np.testing.assert_allclose(
+        drawn.bag_losses(decided, V), pooled.bag_losses(decided, V), rtol=1e-6
+    )
+    np.testing.assert_allclose(drawn.values(W, V), pooled.values(decided, V), rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("equal", [False, True])
 def test_candidates_beside_each_other_are_those_alone(columns, equal):
     pooled, _ = problem(columns)

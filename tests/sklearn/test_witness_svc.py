@@ -68,7 +68,7 @@ def test_a_model_of_the_standard_assumption_does_not_use_poison():
 
 
 def test_several_heads_need_a_witness_each():
-    train = assumption_test("several concepts", 100, "train", 3)
+    train = assumption_test("several concepts", 60, "train", 3)
     test = assumption_test("several concepts", 200, "test", 3)
     auc = [
         roc_auc_score(

@@ -220,8 +220,8 @@ def test_optimal_in_a_batch_promises_gap_and_violation(name: str, tol: float) ->
     """At tolerances about the rounding one of them is often within it alone; so is the status of
     the single solution.
     """
-    programmes = [relax(sphere(5, 6, 4, seed), [0, 2]) for seed in range(40)]
-    programmes += [sphere(5, 6, 8, seed) for seed in range(40)]
+    programmes = [relax(sphere(5, 6, 4, seed), [0, 2]) for seed in range(12)]
+    programmes += [sphere(5, 6, 8, seed) for seed in range(12)]
     batch = max_margin_batch(programmes, name, tol=tol)
     some = batch.optimal
     assert some.any() or tol < 1e-16

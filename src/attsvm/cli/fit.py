@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import shlex
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -327,7 +328,9 @@ def _claims_sentence(claims: list[dict[str, Any]]) -> str:
 
 
 def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
-    """The lines of a table of the words that say most, a column for each class."""
+    """The lines of a table of the words that say most, a column for each class, as many beside each
+    other as the terminal has room for.
+    """
     columns = []
     for entry in filter(lambda entry: entry["words"], classes):
         column = [f"{'says most for ' + entry['class']:<24.24} times  right"]
@@ -339,9 +342,11 @@ def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
     if not columns:
         return []
     width = max(len(cell) for column in columns for cell in column)
-    lines = itertools.zip_longest(*columns, fillvalue="")
-    return [
-        "",
-        *("  " + "   ".join(f"{cell:<{width}}" for cell in line).rstrip() for line in lines),
-        "",
-    ]
+    screen = shutil.get_terminal_size(fallback=(100, 24)).columns
+    side_by_side = max((screen + 1) // (width + 3), 1)
+    lines = [""]
+    for start in range(0, len(columns), side_by_side):
+        block = itertools.zip_longest(*columns[start : start + side_by_side], fillvalue="")
+        lines += ["  " + "   ".join(f"{cell:<{width}}" for cell in row).rstrip() for row in block]
+        lines.append("")
+    return lines

@@ -79,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
                 right[row["label"]] += row["label"] == row["prediction"]
             yield row
 
-    count = write_table(counted(), columns, out, dataset.provenance.get("delimiter"))
+    between = dataset.provenance.get("delimiter")
+    count = write_table(counted(), columns, out, between)
     calls = ", ".join(f"{name} {counts[name]}" for name in fitted.class_names)
     show(f"{count} rows; predicted: {calls}")
     if total := labelled.total():
@@ -94,7 +95,8 @@ def run(options: argparse.Namespace) -> int:
         tell(note)
     tell(f"answers: {out}")
     if options.patches is not None:
-        write_table(patches(fitted.model, dataset, encoded), PATCH_COLUMNS, options.patches)
+        rows = patches(fitted.model, dataset, encoded)
+        write_table(rows, PATCH_COLUMNS, options.patches, between)
         tell(f"patches: {options.patches}")
     return 0
 

@@ -24,7 +24,7 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.datasets.bags import as_bags
 from attsvm.datasets.readers import class_positions, known_positions
 from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
-from attsvm.datasets.tables import name_of_label, read_rows
+from attsvm.datasets.tables import delimiter_of, name_of_label, read_rows
 
 BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".npy", ".npz", ".safetensors", ".zarr")
 
@@ -171,10 +171,7 @@ def read_bags(
             raise InputError(f"{folder} holds no {', '.join(BAG_SUFFIXES)} files; give one per bag")
         table = dict.fromkeys(sorted(files), ("", ""))
     else:
-        path = Path(labels)
-        if not path.exists() and not path.is_absolute():
-            path = folder / path
-        table = _read_labels(path, id, label, group, is_labelled)
+        table = _read_labels(_table_path(folder, labels), id, label, group, is_labelled)
     paths = {name: _file_of(name, files) for name in table}
     missing = [name for name, path in paths.items() if path is None]
     if missing:
@@ -276,6 +273,8 @@ def slides(
         "columns": [id, label, group],
         "arrays": [features, coords],
     }
+    if table is not None and (between := delimiter_of(_table_path(path, table))) != ",":
+        provenance["delimiter"] = between
     notes = ["A slide is a file of patches; patches are rows of features, which stay on disk."]
     if bags.without_row:
         total = len(bags) + len(bags.without_row)
@@ -297,6 +296,12 @@ def slides(
         positive=None if positive is None else len(class_names) - 1,
         ids=bags.names,
     )
+
+
+def _table_path(folder: Path, labels: str | Path) -> Path:
+    """Where the table of labels is: here, or in the folder of the bags."""
+    path = Path(labels)
+    return path if path.exists() or path.is_absolute() else folder / path
 
 
 def _bag_files(folder: Path) -> dict[str, list[Path]]:

@@ -190,7 +190,7 @@ def _named_delimiter(suffix: str, delimiter: str | None) -> str | None:
         return "\t" if suffix == ".tsv" else None
     delimiter = "\t" if delimiter == r"\t" else delimiter  # as a shell hands it over
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")
+        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';' or '\\t'")
     return delimiter
 
 

@@ -144,12 +144,12 @@ def _model_methods(run: RunData, model: RunModel) -> tuple[list[_Method], Chosen
     """What the model itself predicts, its chosen tokens, and the class ``(N,)`` of each token
     alone.
     """
-    estimator, explanation = model.estimator, model.explanation
-    layer = estimator.predictor_.layer
+    estimator, layer = model.estimator, model.chooser.predictor_.layer
     offsets = run.encoded.bags.offsets[:-1]
     everything = estimator.predict(run.encoded.bags)
-    if explanation.weights is None:
-        tokens, alone = estimator.select(run.encoded.bags), classes_alone(run.encoded, layer)
+    alone = classes_alone(run.encoded, layer)
+    if model.explanation.weights is None:
+        tokens = estimator.select(run.encoded.bags)
         chosen = ChosenTokens(tokens, alone[offsets + tokens])
         what = "a witness decides; the penalty is chosen on sequences left out in turn"
         return (
@@ -165,31 +165,27 @@ def _model_methods(run: RunData, model: RunModel) -> tuple[list[_Method], Chosen
             chosen,
             alone,
         )
-    what = "softmax attention, its penalties chosen on sequences left out in turn"
-    methods = [_Method("soft", "soft attention", what, everything)]
-    if len(run.classes) > 2:  # no single head reads all classes off a selected token
-        W = cast(PooledLayer, layer).W[0]
-        alone = classes_alone(run.encoded, layer)
-        what = "the same model applied to the one token with the most attention"
-    else:
-        weights = explanation.weights
-        head, W = weights.head[None, :, None], weights.W
-        alone = classes_alone(
-            run.encoded, PooledLayer(W[None], head, np.array([weights.intercept]))
-        )
-        what = "the head applied to the one token with the largest trained attention logit"
-        margin = argmax_instances(run.encoded, explanation.solution.W)
-        methods.append(
-            _Method(
-                "margin",
-                "max-margin selection",
-                "the head applied to the one token that the max-margin weights select",
-                alone[offsets + margin],
-            )
-        )
-    tokens = argmax_instances(run.encoded, W)
+    tokens = argmax_instances(run.encoded, cast(PooledLayer, layer).W[0])
     chosen = ChosenTokens(tokens, alone[offsets + tokens])
-    methods.insert(1, _Method("hard", "chosen token alone", what, chosen.classes))
+    methods = [
+        _Method(
+            "soft",
+            "soft attention",
+            "softmax attention, its penalties chosen on sequences left out in turn",
+            everything,
+        ),
+        _Method(
+            "hard",
+            "chosen token alone",
+            "attention and head fitted to decide by the one token with the most attention",
+            chosen.classes,
+        ),
+    ]
+    if len(run.classes) == 2:  # the theory tells one class from the others
+        margin = argmax_instances(run.encoded, model.explanation.solution.W)
+        what = "the same head applied to the one token that the max-margin weights select"
+        classes = alone[offsets + margin]
+        methods.append(_Method("margin", "max-margin selection", what, classes))
     return methods, chosen, alone
 
 

@@ -21,7 +21,8 @@ from attsvm.pipeline.model import (
     RunData,
     RunModel,
     check_fit,
-    explain_estimator,
+    explain_chooser,
+    fit_chooser,
     fit_estimator,
     split_and_encode,
 )
@@ -77,7 +78,8 @@ def fit_dataset(
 
     1. Split and encode; refuse what cannot be fitted.
     2. Fit the estimator of the assumption to every sequence that is not held out.
-    3. Explain it: selections and margin of one class against the others.
+    3. Fit the one that decides by one token, and explain it: selections and margin of one class
+       against the others.
     4. Measure on the sequences that were held out, and judge.
     5. Write the model, the answers, the record and the page.
 
@@ -116,12 +118,14 @@ def fit_dataset(
         timing["predictor"] = time.perf_counter() - started
         if tell_accuracy is not None:
             tell_accuracy(float(estimator.score(run.bags(run.test))))
-        # 3: its explanation
+        # 3: one token of each sequence, and its explanation
+        started = time.perf_counter()
+        chooser = fit_chooser(run, estimator, settings, progress)
+        timing["chooser"] = time.perf_counter() - started
         started = time.perf_counter()
         stage = StageOptions(run_folder, settings.records, checkpoint_seconds, progress)
-        model = RunModel(
-            estimator, beats_chance, explain_estimator(run, estimator, settings, stage), norm
-        )
+        explanation = explain_chooser(run, chooser, settings, stage)
+        model = RunModel(estimator, chooser, beats_chance, explanation, norm)
         timing["theory"] = time.perf_counter() - started
         # 4: measurements, claims, verdict
         started = time.perf_counter()

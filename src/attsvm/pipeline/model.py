@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -135,7 +136,10 @@ def limits_of(settings: FitSettings) -> Limits:
 
 
 def new_estimator(
-    run: RunData, settings: FitSettings, progress: Progress | None
+    run: RunData,
+    settings: FitSettings,
+    progress: Progress | None,
+    pooling: Literal["soft", "hard"] = "soft",
 ) -> AttentionSVC | WitnessSVC:
     """The classifier of the assumption, not fitted."""
     if settings.assumption == "standard":
@@ -146,6 +150,7 @@ def new_estimator(
         )
     return AttentionSVC(
         query=run.encoded.query,
+        pooling=pooling,
         class_weight=settings.class_weight,  # type: ignore[arg-type]
         random_state=settings.seed,
         progress=progress,
@@ -178,31 +183,56 @@ def fit_estimator(
     return estimator, not any(issubclass(warning.category, ChanceWarning) for warning in caught)
 
 
+def fit_chooser(
+    run: RunData,
+    estimator: AttentionSVC | WitnessSVC,
+    settings: FitSettings,
+    progress: Progress | None,
+) -> AttentionSVC | WitnessSVC:
+    """The classifier that decides by one token of each sequence, fitted to the training part: of
+    witnesses the estimator itself, of attention another one, with hard pooling.
+    """
+    if isinstance(estimator, WitnessSVC):
+        return estimator
+
+    def renamed(stage: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress("one token alone", done, total)
+
+    chooser = new_estimator(run, settings, renamed, "hard")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ChanceWarning)  # the estimator's is reported
+        chooser.fit(run.bags(run.train))
+    return chooser
+
+
 @dataclass(frozen=True, eq=False)
 class RunModel:
     """The estimator of a run, and what explains it.
 
     Attributes:
         estimator: the predictor of all classes.
+        chooser: the same that decides by one token; see :func:`fit_chooser`.
         beats_chance: whether it is better than chance on sequences that were left out.
         explanation: selections and margin of one class against the others.
         norm: the geometry of these.
     """
 
     estimator: AttentionSVC | WitnessSVC
+    chooser: AttentionSVC | WitnessSVC
     beats_chance: bool
     explanation: Explanation
     norm: Norm
 
 
-def explain_estimator(
+def explain_chooser(
     run: RunData,
-    estimator: AttentionSVC | WitnessSVC,
+    chooser: AttentionSVC | WitnessSVC,
     settings: FitSettings,
     options: StageOptions,
 ) -> Explanation:
     """Selections and margin of the class that the theory is about."""
-    return estimator.explain(
+    return chooser.explain(
         run.bags(run.explained),
         positive=run.positive,
         norm=settings.norm,

@@ -247,7 +247,10 @@ def run_arrays(
 ) -> Arrays:
     """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
     solution, weights, trajectory = theory.solution, theory.weights, theory.trajectory
-    layer = cast(PooledLayer, model.estimator.predictor_.layer)
+    layers = {
+        "soft": cast(PooledLayer, model.estimator.predictor_.layer),
+        "hard": cast(PooledLayer, model.chooser.predictor_.layer),
+    }
     two = len(run.classes) == 2
     train, norm = theory.data, theory.norm
     scores = token_scores(train, weights.head)
@@ -257,9 +260,15 @@ def run_arrays(
         "W": weights.W,
         "head": weights.head,
         "intercept": np.array(weights.intercept),
-        "W_soft": layer.W[0],
-        "head_soft": layer.V[0, :, 0] if two else layer.V[0],
-        "intercept_soft": layer.intercept[0] if two else layer.intercept,
+        **{f"W_{name}": layer.W[0] for name, layer in layers.items()},
+        **{
+            f"head_{name}": layer.V[0, :, 0] if two else layer.V[0]
+            for name, layer in layers.items()
+        },
+        **{
+            f"intercept_{name}": layer.intercept[0] if two else layer.intercept
+            for name, layer in layers.items()
+        },
         "W_margin": solution.W,
         "dual": solution.dual,
         "margin_values": solution.margins(solution.W),

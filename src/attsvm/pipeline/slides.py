@@ -103,9 +103,11 @@ def fit_slides(
         save_fitted(path, model, dataset, encoded)
         # 3: comparisons and answers
         results, probability = slides_results(model, dataset, encoded.bags, splits)
+        between = dataset.provenance.get("delimiter")
         rows = predictions(model, dataset, encoded, splits)
-        write_table(rows, prediction_columns(model, dataset), path / answers)
-        write_table(patches(model, dataset, encoded, test), PATCH_COLUMNS, path / "patches.csv")
+        write_table(rows, prediction_columns(model, dataset), path / answers, between)
+        rows = patches(model, dataset, encoded, test)
+        write_table(rows, PATCH_COLUMNS, path / "patches.csv", between)
         timing["evaluation"] = time.perf_counter() - started - timing["fit"]
         # 4: the page
         run = run_record(data, settings, command_line) | {

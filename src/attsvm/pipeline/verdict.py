@@ -35,6 +35,8 @@ _NULL_TITLES = {
     "extreme_token": "the most extreme token",
     "majority": "always naming the most frequent label",
 }
+MOST_CLASSES = 6
+"""Classes that a sentence names; tables have all."""
 _UNEQUAL = 0.6
 """Accuracy of always naming the most frequent of two classes, from which classes are unequal; of
 more classes it is as much above their equal share.
@@ -349,7 +351,11 @@ def _verdict(
     if unequal or len(classes) > 2:
         recall = zip(classes, entries["soft"]["recall"], strict=True)
         known = [(name, value) for name, value in recall if value is not None]
-        beside.append(sentence("recall", balanced=entries["soft"]["balanced"], recall=known))
+        is_part = len(known) > MOST_CLASSES
+        if is_part:
+            known = sorted(known, key=lambda pair: pair[1])[:MOST_CLASSES]
+        balanced = entries["soft"]["balanced"]
+        beside.append(sentence("recall", balanced=balanced, recall=known, is_part=is_part))
     if not results["training"]["beats_chance"]:
         beside.append(sentence("chance", **context))
     about = results["theory"]
@@ -367,22 +373,27 @@ def _verdict(
     }
 
 
-def words_sentence(classes: list[dict[str, Any]], most: int = 8) -> str:
-    """The words of each class, and the classes that have none; empty without classes."""
+def words_sentence(
+    classes: list[dict[str, Any]], most: int = 8, most_classes: int = MOST_CLASSES
+) -> str:
+    """The words of each class, and the classes that have none; empty without classes. Of many
+    classes the first few are named.
+    """
     named = [
         {"class": entry["class"], "words": [row["word"] for row in entry["words"][:most]]}
         for entry in classes
+        if entry["words"]
     ]
-    return sentence(
-        "words",
-        classes=[entry for entry in named if entry["words"]],
-        without=[
-            f"{entry['class']} ({entry['texts']} text{'s' * (entry['texts'] != 1)}"
-            f"{'; most often chosen: ' * bool(entry['often'])}{', '.join(entry['often'])})"
-            for entry in classes
-            if not entry["words"]
-        ],
-    )
+    without = [
+        f"{entry['class']} ({entry['texts']} text{'s' * (entry['texts'] != 1)}"
+        f"{'; most often chosen: ' * bool(entry['often'])}{', '.join(entry['often'])})"
+        for entry in classes
+        if not entry["words"]
+    ]
+    if len(without) > most_classes:
+        without[most_classes:] = [f"{len(without) - most_classes} more classes"]
+    more = len(named) - most_classes
+    return sentence("words", classes=named[:most_classes], more=max(more, 0), without=without)
 
 
 def sentence(block: str, **context: Any) -> str:

@@ -7,6 +7,14 @@ with the logistic loss, or the cross-entropy of three classes and more. At :math
 pooling, which is convex, is solved with a certificate, and is where training starts; ``rho`` is
 infinite where attention does not pay.
 
+Where one instance has to decide, the loss of a bag is the expected one of an instance drawn with
+attention, each of which answers alone,
+
+.. math:: \sum_ta_{it}\,\ell(v^\top x_{it},y_i),\qquad a_i=\mathrm{softmax}(X_iWz_i).
+
+It is at least that of the mean answer, and least where all attention is on the instances that
+answer best: attention that may grow selects.
+
 Candidates are columns: bags left out are shares :math:`c_i` of zero, and a product of a block of
 rows with the weights of all candidates serves them all. The weights of ``C`` candidates with ``H``
 heads and ``K`` values of a bag are ``W`` ``(H, d, d_z, C)`` and ``V`` ``(H, d + 1, K, C)``.
@@ -44,6 +52,9 @@ class Pooled:
         dtype: of products; sums over blocks are in float64.
         log_counts: ``(N,)``: the logarithm of how many rows each row stands for; None where it is
             one.
+        drawn: whether one instance has to decide: the loss of a bag is the expected one of an
+            instance drawn with attention, of one head, and its value that of the instance with the
+            most attention.
     """
 
     bags: Bags
@@ -53,6 +64,7 @@ class Pooled:
     columns: int
     dtype: type = np.float32
     log_counts: FloatArray | None = None
+    drawn: bool = False
 
     def blocks(self, dtype: type) -> Iterator[Block]:
         """The bags with instances of this type, a few at a time."""
@@ -68,40 +80,100 @@ class Pooled:
         values = np.empty((self.bags.n, self.columns, V.shape[-1]))
         attended = _Attended(self, W, V)
         for block in self.blocks(self.dtype):
-            values[block.bags] = attended.read(block)[2].sum(axis=1, dtype=np.float64)
+            attention, scores, outputs = attended.read(block)
+            if self.drawn:
+                largest = segments.hardmax(attention[:, 0], block.cuts)
+                outputs = segments.sums(largest[:, None, None] * scores, block.cuts)
+            values[block.bags] = outputs.sum(axis=1, dtype=np.float64)
         return values
+
+    def bag_losses(self, W: FloatArray, V: FloatArray) -> FloatArray:
+        """``(n, C)``: the losses of bags."""
+        if not self.drawn:
+            return losses(self.values(W, V), self.labels)[0]
+        bag_losses = np.empty((self.bags.n, V.shape[-1]))
+        attended = _Attended(self, W, V)
+        for block in self.blocks(self.dtype):
+            attention, scores, _ = attended.read(block)
+            bag_losses[block.bags] = self._drawn_losses(block, attention, scores)[0]
+        return bag_losses
 
     def loss(
         self, W: FloatArray, V: FloatArray, shares: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """``(C,)`` losses without penalty for ``(n, C)`` shares, and both gradients.
 
-        For each block: 1. attention, scores and outputs of the heads; 2. losses and slopes of the
-        bags; 3. the gradient of ``V``, from attention times slope; 4. that of ``W``, from the
-        same times what a score has above the output.
+        For each block: 1. attention, scores and outputs of the heads; 2. losses of the bags, their
+        slopes in the scores of instances and in the logits; 3. the gradient of ``V``; 4. that of
+        ``W``.
         """
         total, at_V = np.zeros(V.shape[-1]), np.zeros_like(V)
         attended = _Attended(self, W, V)
+        slopes = self._drawn_slopes if self.drawn else self._mean_slopes
         for block in self.blocks(self.dtype):
-            lengths = np.diff(block.cuts)
             # 1. attention
-            attention, scores, outputs = attended.read(block)
+            read = attended.read(block)
             # 2. losses
-            values = outputs.sum(axis=1, dtype=np.float64)
-            bag_losses, slope = losses(values, self.labels[block.bags])
-            slope *= shares[block.bags, None]
+            bag_losses, at_scores, at_constant, at_logits = slopes(block, shares[block.bags], *read)
             total += np.einsum("nc,nc->c", shares[block.bags], bag_losses)
             # 3. the heads
-            pulled = attention[:, :, None] * np.repeat(
-                slope.astype(self.dtype)[:, None], lengths, axis=0
-            )
-            at_V[:, :-1] += attended.moments(block, pulled)
-            at_V[:, -1] += CONSTANT * slope.sum(axis=0)
+            at_V[:, :-1] += attended.moments(block, at_scores)
+            at_V[:, -1] += CONSTANT * at_constant
             # 4. attention
-            scores -= np.repeat(outputs, lengths, axis=0)
-            scores *= pulled
-            attended.add_gradient(block, scores.sum(axis=2))
+            attended.add_gradient(block, at_logits)
         return total, attended.gradient(), at_V
+
+    def _mean_slopes(
+        self,
+        block: Block,
+        shares: FloatArray,
+        attention: FloatArray,
+        scores: FloatArray,
+        outputs: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Losses ``(b, C)`` of the values of bags, and their slopes times ``(b, C)`` shares: in
+        scores ``(R, H, K, C)``, attention times the slope in the value; their sum ``(K, C)``; and
+        in logits ``(R, H, C)``, that times what a score has above the output.
+        """
+        lengths = np.diff(block.cuts)
+        values = outputs.sum(axis=1, dtype=np.float64)
+        bag_losses, slope = losses(values, self.labels[block.bags])
+        slope *= shares[:, None]
+        at_scores = attention[:, :, None] * np.repeat(
+            slope.astype(self.dtype)[:, None], lengths, axis=0
+        )
+        scores -= np.repeat(outputs, lengths, axis=0)
+        scores *= at_scores
+        return bag_losses, at_scores, slope.sum(axis=0), scores.sum(axis=2)
+
+    def _drawn_slopes(
+        self,
+        block: Block,
+        shares: FloatArray,
+        attention: FloatArray,
+        scores: FloatArray,
+        outputs: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The same of an instance drawn with attention: attention times the slope of the loss of
+        each instance, and attention times what that loss is above its mean.
+        """
+        lengths = np.diff(block.cuts)
+        bag_losses, row_losses, slope = self._drawn_losses(block, attention, scores)
+        weights = attention[:, 0] * np.repeat(shares.astype(self.dtype), lengths, axis=0)
+        above = row_losses - np.repeat(bag_losses, lengths, axis=0)
+        at_scores = weights[:, None] * slope
+        at_constant = at_scores.sum(axis=0, dtype=np.float64)
+        return bag_losses, at_scores[:, None], at_constant, (weights * above)[:, None]
+
+    def _drawn_losses(
+        self, block: Block, attention: FloatArray, scores: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Expected losses ``(b, C)`` of an instance drawn with attention, losses ``(R, C)`` of the
+        instances, and their slopes ``(R, K, C)``.
+        """
+        labels = np.repeat(self.labels[block.bags], np.diff(block.cuts))
+        row_losses, slope = losses(scores[:, 0], labels)
+        return segments.sums(attention[:, 0] * row_losses, block.cuts), row_losses, slope
 
 
 class _Attended:
@@ -282,7 +354,7 @@ def objectives(
     V: FloatArray,
 ) -> FloatArray:
     """``(C,)``: loss and penalty of candidates for ``(n, C)`` shares."""
-    bag_losses, _ = losses(problem.values(W, V), problem.labels)
+    bag_losses = problem.bag_losses(W, V)
     squares = np.sum(V * V, axis=(0, 1, 2)) + ratio * np.sum(W * W, axis=(0, 1, 2))
     total: FloatArray = np.einsum("nc,nc->c", shares, bag_losses) + 0.5 * penalty * squares
     return total

@@ -47,6 +47,8 @@ class PooledOptions:
 
     Attributes:
         ratios: penalties on attention weights that are tried, relative to that on the head.
+        drawn_ratios: the same where one instance has to decide, to which attention must grow.
+        drawn_penalties: on the head, where one instance has to decide.
         rises: how often a loss may rise above its least before smaller penalties are left out.
         folds: descents of folds; a fall by a millionth of the loss tells nothing of bags left out.
         precision: of the descent to the final weights, likewise.
@@ -64,6 +66,8 @@ class PooledOptions:
     """
 
     ratios: tuple[float, ...] = (1.0, 0.1, 0.01)
+    drawn_ratios: tuple[float, ...] = (0.01, 0.001)
+    drawn_penalties: tuple[float, ...] = (10**-2.0, 10**-2.5, 10**-3.0)
     rises: int = 2
     folds: DescentOptions = FOLDS
     precision: float = 1e-6
@@ -93,8 +97,11 @@ def fit_pooled(
 
     1. Mean pooling of all penalties and folds, which reads the means of the bags alone.
     2. Attention of all ratios, penalties and folds. A loss of few bags has many optima, so that of
-       one candidate is searched from several starts, and the others of its fold begin there.
-    3. The choice, by the losses of bags left out (:func:`_least`).
+       one candidate is searched from several starts, and the others of its fold begin there; so do
+       those of a head that has to decide by one instance, for from uniform attention every instance
+       looks alike.
+    3. The choice, by the losses of bags left out (:func:`_least`), with the mean among the
+       candidates unless one instance has to decide.
     4. The best candidate is fitted to all bags, from the mean and from where each fold ended; the
        least objective counts.
 
@@ -108,28 +115,37 @@ def fit_pooled(
     unit = training.moments.unit
     z = float(np.sqrt(training.shares @ np.sum(training.queries**2, axis=1))) or 1.0
     columns = 1 if training.classes == 2 else training.classes
-    problem = Pooled(training.bags, unit, training.queries / z, training.labels, columns)
-    penalties = training.penalties if penalty is None else np.array([penalty])
+    drawn = hard and heads == 1
+    ratios = options.drawn_ratios if drawn else options.ratios
+    penalties = np.array(options.drawn_penalties) if drawn else training.penalties
+    if penalty is not None:
+        penalties = np.array([penalty])
+    few = penalties[1:8:2] if len(penalties) > 4 else penalties
+    problem = Pooled(
+        training.bags, unit, training.queries / z, training.labels, columns, drawn=drawn
+    )
     fits = _Fits(problem, training, heads, options)
     # 1. the means
     training.progress(0, 4)
-    rows = [fits.means_left_out(penalties)]
+    rows, ratio_of_row = [fits.means_left_out(penalties)], [np.inf]
     # 2. attention
-    few = penalties[1:8:2] if len(penalties) > 4 else penalties
     if heads:
-        rows += fits.attention_left_out(few, fits.first_optima(few))
+        rows += fits.attention_left_out(few, ratios, fits.first_optima(few))
+        ratio_of_row += ratios
     # 3. the choice
+    if drawn:
+        rows, ratio_of_row = rows[1:], ratio_of_row[1:]
     losses = [np.array([_loss(training, values) for values in of_row]) for of_row in rows]
     row, position = _least(losses, options.rises)
-    is_mean = row == 0  # whatever `hard` says, for there is no largest logit
+    ratio = ratio_of_row[row]
+    is_mean = ratio == np.inf
     best = float((penalties if is_mean else few)[position])
-    ratio = np.inf if is_mean else options.ratios[row - 1]
     # 4. all bags
     training.progress(3, 4)
     head, step = fits.head(training.shares, best)
     W, V = np.zeros((1, training.bags.d, problem.queries.shape[1])), head[None]
     if not is_mean:
-        W, V = fits.attention(best, ratio, (row - 1) * len(few) + position, head)
+        W, V = fits.attention(best, ratio, ratios.index(ratio) * len(few) + position, head)
     training.progress(4, 4)
     layer = PooledLayer(
         W / (unit * z),
@@ -145,7 +161,8 @@ class _Fits:
     """Fits of all folds beside each other, and to all bags.
 
     Args:
-        problem: all bags, with products in single precision.
+        problem: all bags, with products in single precision; ``drawn`` where one instance has to
+            decide.
         training: the bags.
         heads: of attention.
         options: of the search.
@@ -175,19 +192,22 @@ class _Fits:
         return self._left_out(np.tensordot(self.means, heads, 1))
 
     def attention_left_out(
-        self, penalties: FloatArray, start: tuple[FloatArray, FloatArray]
+        self,
+        penalties: FloatArray,
+        ratios: tuple[float, ...],
+        start: tuple[FloatArray, FloatArray],
     ) -> list[list[FloatArray]]:
         """For each ratio and each penalty ``(n, K)`` values of bags left out, from the weights of
         each fold at which its descents ``start``.
         """
-        ratios, count = np.array(self.options.ratios), len(self.folds)
+        count = len(self.folds)
         copies = len(penalties) * len(ratios)
         self.training.progress(2, 4)
         W, V = (np.tile(weights, copies) for weights in start)
         wide = np.tile(np.repeat(penalties, count), len(ratios))
         wide_ratios = np.repeat(ratios, len(penalties) * count)
         shares = np.tile(self.shares, (1, copies))
-        W, V = self.weights = self._descended(shares, wide, wide_ratios, W, V)
+        W, V = self.weights = self._descended(self.thin, shares, wide, wide_ratios, W, V)
         values = self._left_out(self.problem.values(W, V))
         return [values[k : k + len(penalties)] for k in range(0, copies, len(penalties))]
 
@@ -234,7 +254,8 @@ class _Fits:
         return W[..., least], V[..., least]
 
     def first_optima(self, penalties: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weights of each fold, from which all its candidates descend.
+        """Weights of each fold, from which all its candidates descend: an optimum of the loss of
+        the values of bags, for which attention need not decide yet.
 
         1. Descents from the mean with changed shares; or, where a mean hides what a few instances
            say, from the mean and from witnesses of both classes.
@@ -255,10 +276,11 @@ class _Fits:
             shares, W, V = self._begun_at_means(penalty, several)
         several = W.shape[-1] // count
         one = np.ones(several * count)
-        W, V = self._descended(shares, penalty * one, options.first_ratio * one, W, V)
+        thin = replace(self.thin, drawn=False)
+        W, V = self._descended(thin, shares, penalty * one, options.first_ratio * one, W, V)
         # 2. the least objective
         reached = objectives(
-            self.thin, np.tile(self.shares, (1, several)), penalty, options.first_ratio, W, V
+            thin, np.tile(self.shares, (1, several)), penalty, options.first_ratio, W, V
         )
         best = np.argmin(reached.reshape(several, count), axis=0) * count + np.arange(count)
         return W[..., best], V[..., best]
@@ -300,6 +322,7 @@ class _Fits:
 
     def _descended(
         self,
+        problem: Pooled,
         shares: FloatArray,
         penalty: FloatArray,
         ratio: FloatArray,
@@ -314,9 +337,9 @@ class _Fits:
             at = slice(start, start + step)
             weights = W[..., at], V[..., at]
             fitted.append(
-                attention_heads(
-                    self.thin, shares[:, at], penalty[at], ratio[at], *weights, descent
-                )[:2]
+                attention_heads(problem, shares[:, at], penalty[at], ratio[at], *weights, descent)[
+                    :2
+                ]
             )
         W, V = (np.concatenate(groups, axis=-1) for groups in zip(*fitted, strict=True))
         return W, V
