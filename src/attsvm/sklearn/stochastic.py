@@ -24,7 +24,7 @@ from attsvm.sklearn.moments import Moments
 from attsvm.sklearn.passes import most_readers
 from attsvm.sklearn.witness import Witnesses
 
-_PRODUCTS = 2e7
+_PRODUCTS = 1.5e7
 """Least products of numbers for the scores of a share, which then takes more than a millisecond."""
 
 
