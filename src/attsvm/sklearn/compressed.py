@@ -123,7 +123,7 @@ class _Share:
     Attributes:
         value, entropies: ``(C,)``, as of :class:`_Pass`, the value without penalty.
         gradient: ``(d + 1, C * G)`` of the loss.
-        heavy_rows: in units, a block at a time.
+        heavy_rows: as they are in the table, a block at a time.
         chosen: which they are.
         light: of each long bag the means of the other rows, in units, and the logarithms of their
             sums.
@@ -253,7 +253,7 @@ def _pass(
             known = earlier[np.searchsorted(earlier, begin) :]
             known = known[: np.searchsorted(known, begin + len(block.rows))] - begin
             heavy = _heavy_rows(attention, np.abs(slope) / scale, cuts, known, options)
-            share.heavy_rows.append((block.rows[heavy] / problem.unit).astype(dtype))
+            share.heavy_rows.append(block.rows[heavy].astype(bags.rows.dtype))  # exact
             share.chosen.append(begin + heavy)
             ends = np.searchsorted(heavy, cuts)
             for i in np.flatnonzero(lengths > options.short):
@@ -277,6 +277,11 @@ def _pass(
     gradients = _joined(gradient, count) + objective.penalty * points
     value += 0.5 * objective.penalty * np.einsum("dc,dc->c", points, points)
     rows = np.concatenate([rows for share in read_shares for rows in share.chosen])
+    ends = np.cumsum([0, *(len(part) for share in read_shares for part in share.chosen)])
+    heavy_rows: FloatArray = np.empty((len(rows), bags.d), dtype)
+    parts = (part for share in read_shares for part in share.heavy_rows)
+    for part, start, end in zip(parts, ends, ends[1:], strict=False):
+        np.divide(part, problem.unit, out=heavy_rows[start:end], dtype=dtype)
     long = np.flatnonzero(bags.lengths > options.short)
     tangents: FloatArray = np.empty((count * groups, len(long), bags.d), dtype)
     levels = np.empty((len(long), count * groups))
@@ -286,7 +291,7 @@ def _pass(
         levels[k] = rest - np.einsum("gd,dg->g", mean, weights[:-1]) - CONSTANT * weights[-1]
     small = _SmallLoss(
         objective,
-        np.concatenate([rows for share in read_shares for rows in share.heavy_rows]),
+        heavy_rows,
         np.searchsorted(rows, bags.offsets),
         long,
         tangents,

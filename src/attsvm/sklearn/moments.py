@@ -13,6 +13,8 @@ from attsvm.datasets.bags import Bags, check_finite
 from attsvm.datasets.rows import Block, RowReader, bag_sums, pieces
 from attsvm.sklearn.passes import map_shares
 
+_SQUARED = 256  # rows that are squared together: few enough for a cache
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -53,7 +55,9 @@ def moments(bags: Bags, weights: FloatArray) -> Moments:
             largest = max(largest, float(rows.max()), -float(rows.min()))
             with np.errstate(over="ignore"):  # which the caller refuses by the largest number
                 total += weight @ rows
-                squares += weight @ (rows * rows)
+                for start in range(0, len(rows), _SQUARED):
+                    some = slice(start, start + _SQUARED)
+                    squares += weight[some] @ np.square(rows[some])
             count += float(weight.sum())
         return total, squares, count, largest
 

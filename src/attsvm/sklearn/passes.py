@@ -13,9 +13,9 @@ from attsvm.datasets.rows import BLOCK, Block, ListedRows, RowReader, StoredRows
 
 Result = TypeVar("Result")
 
-_ROWS = 4 * BLOCK
-"""Least rows of a share on average: they take milliseconds, a thread that is told of them
-microseconds."""
+_ROWS = 8 * BLOCK
+"""Least rows of a share on average: the blocks that threads hold are few beside the table, and a
+share takes far longer than it takes a thread to begin."""
 _READABLE = ("numpy", "h5py", "zarr", "attsvm")
 """Packages whose tables several threads may read; of h5py they do so one after the other."""
 
