@@ -50,7 +50,10 @@ def files(tmp_path_factory):
         # data
         ("fit t.csv --text body --label label", ["body", "text, label"]),
         ("fit t.csv --dimension 64", ["too few for vectors of length 64", "(option --dimension)"]),
-        ("fit two.npz", ["class -1 has 1 sequence; at least 3 of each class are needed"]),
+        (
+            "fit two.npz",
+            ["class -1 has 1 sequence and class +1 has 1 sequence; at least 3 of each class are"],
+        ),
         ("fit single.npz", ["single token", "nothing to select"]),
         ("solve tied.npz", ["tokens 0 and 2 of sequence 5 share the highest score"]),
         ("solve two.npz --tokens 5,5", ["tokens[0] is 5; sequence 0 has positions 0 to 2"]),

@@ -142,6 +142,20 @@ def test_labels_are_called_as_the_file_calls_them(tmp_path, capsys):
     assert load(bag_file(tmp_path / "b.npz", (0, 7))).class_names == ("0", "7")
 
 
+def test_classes_with_too_few_texts_are_told_together(tmp_path, capsys):
+    rows = [[f"a film of {k}", "ab"[k % 2]] for k in range(8)]
+    rows += [["a film", "c"], ["the film", "c"], ["one more", "d"]]
+    for name, table in {"all": rows, "fit": [*rows[:9], rows[10]]}.items():
+        lines = [",".join(row) for row in [["text", "label"], *table]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    options = ["--dimension", "2", "--out", str(tmp_path / "run")]
+    assert main(["fit", str(tmp_path / "all.csv"), *options]) == 2
+    assert "class c has 2 texts and class d has 1 text; at least 3" in capsys.readouterr().err
+    held = ["--test", str(tmp_path / "all.csv")]
+    assert main(["fit", str(tmp_path / "fit.csv"), *held, *options]) == 2
+    assert "class c has 1 text and class d has 1 text to fit to" in capsys.readouterr().err
+
+
 def test_the_theory_is_about_as_many_sequences_as_fit(tmp_path):
     dataset = load(bag_file(tmp_path / "bags.npz"))
     run = split_and_encode(dataset, SHORT, TheoryOptions(numbers=40 * 6 * 5))

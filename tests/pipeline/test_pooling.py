@@ -3,7 +3,7 @@ import pytest
 
 from attsvm import AttentionData
 from attsvm.base.errors import InputError
-from attsvm.sklearn.preparation import split_by_class
+from attsvm.sklearn.preparation import small_classes, split_by_class
 from attsvm.sklearn.stage import argmax_tokens, probabilities
 
 
@@ -26,6 +26,15 @@ def test_splits_are_stratified_sorted_and_disjoint():
 def test_a_class_that_cannot_be_split_is_called_by_its_name():
     with pytest.raises(InputError, match=r"class rare has 2 sequences; at least 3 of each class"):
         split_by_class(np.array([0] * 9 + [1] * 2), 0.2, 0, ("often", "rare"), least=2)
+
+
+def test_small_classes_are_named_together_in_the_word_of_the_data():
+    names = [f"k{k}" for k in range(7)]
+    counts = np.array([9, 1, 2, 0, 1, 2, 1])
+    said = "class k1 has 1 text, class k2 has 2 texts, class k3 has 0 texts, class k4 has 1 text"
+    assert small_classes(counts, names, 3, "text") == f"{said} and 2 more classes have fewer than 3"
+    assert small_classes(counts[:3], names, 2, "image") == "class k1 has 1 image"
+    assert small_classes(counts, names, 0, "text") == ""
 
 
 def test_masked_tokens_are_never_selected():

@@ -292,6 +292,13 @@ def test_a_text_without_a_known_word_has_the_probability_of_the_largest_class(we
     answers = _read(tmp_path / "run" / "predictions.csv")
     train = [row["label"] for row in answers if row["split"] == "train"]
     share = train.count("b") / len(train) if weight is None else 1 / 3
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    told = next(row for row in record["results"]["accuracy"] if row["name"] == "soft")
+    for split in ("train", "test"):  # the page counts the answers
+        right = [row["label"] == row["prediction"] for row in answers if row["split"] == split]
+        assert told[split] == pytest.approx(np.mean(right), abs=1e-12)
+    examples = json.loads((tmp_path / "run" / "examples.json").read_text(encoding="utf-8"))
+    assert "!" not in [entry["view"]["text"] for entry in examples]
     new = attsvm.load_run(tmp_path / "run").predict(path)
     for written, row in zip(answers[::20], new[::20], strict=True):
         assert written["prediction"] == row["prediction"] == "b"

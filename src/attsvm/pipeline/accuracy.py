@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -116,6 +116,7 @@ def accuracy_table(
             _extreme_token(run, settings, options),
         ),
     ]
+    methods = [replace(method, classes=run.answered(method.classes)) for method in methods]
     if texts := _texts(run.encoded):
         methods.append(
             _Method(

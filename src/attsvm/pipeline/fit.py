@@ -29,7 +29,6 @@ from attsvm.pipeline.model import (
 from attsvm.pipeline.pages import write_bag_page, write_witness_page
 from attsvm.pipeline.predictions import (
     check_predictions_path,
-    class_shares,
     prediction_columns,
     predictions,
     write_table,
@@ -117,7 +116,8 @@ def fit_dataset(
         estimator, beats_chance = fit_estimator(run, settings, progress)
         timing["predictor"] = time.perf_counter() - started
         if tell_accuracy is not None:
-            tell_accuracy(float(estimator.score(run.bags(run.test))))
+            said = run.answered(estimator.predict(run.bags(run.test)), run.test)
+            tell_accuracy(float(np.mean(said == run.labels[run.test])))
         # 3: one token of each sequence, and its explanation
         started = time.perf_counter()
         chooser = fit_chooser(run, estimator, settings, progress)
@@ -139,11 +139,10 @@ def fit_dataset(
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
             verdict["vectors"] = _vectors_sentence(dataset, results["accuracy"], folder)
         # 5: files; the page reads those that _evaluate wrote
-        shares = class_shares(run.labels[run.train], len(run.classes))
-        save_fitted(run_folder.path, estimator, dataset, run.encoded, shares)
+        save_fitted(run_folder.path, estimator, dataset, run.encoded, run.shares)
         splits = {"train": run.train, "test": run.test}
         write_table(
-            predictions(estimator, dataset, run.encoded, splits, shares),
+            predictions(estimator, dataset, run.encoded, splits, run.shares),
             prediction_columns(estimator, dataset),
             run_folder.path / answers,
             dataset.provenance.get("delimiter"),

@@ -6,19 +6,21 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.datasets import Dataset, Encoded
-from attsvm.datasets.attention_data import AttentionData, IntArray
+from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.norms import Norm, as_norm
+from attsvm.pipeline.predictions import wordless
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import AttentionSVC, ChanceWarning, Explanation, Limits, WitnessSVC
 from attsvm.sklearn.explaining import check_explained
-from attsvm.sklearn.preparation import check_selectable, split_by_class
+from attsvm.sklearn.preparation import check_selectable, small_classes, split_by_class
 from attsvm.sklearn.stage import Progress, StageOptions
 
 
@@ -70,6 +72,23 @@ class RunData:
         instances = self.dataset.provenance.get("instances")
         return "sentences" if instances == "sentences" else self.dataset.kind
 
+    @cached_property
+    def shares(self) -> list[float]:
+        """Of the classes among the sequences that are fitted to."""
+        counts = np.bincount(self.labels[self.train], minlength=len(self.classes))
+        return list((counts / len(self.train)).tolist())
+
+    @cached_property
+    def wordless(self) -> BoolArray:
+        """``(n,)``: texts without a known word, of which vectors say nothing."""
+        return wordless(self.encoded)
+
+    def answered(self, classes: IntArray, rows: IntArray | slice = slice(None)) -> IntArray:
+        """``(..., n)`` classes that vectors say of the sequences at these positions, of texts
+        without a known word the most frequent one.
+        """
+        return np.where(self.wordless[rows], int(np.argmax(self.shares)), classes)
+
     def bags(self, rows: IntArray) -> Bags:
         """The sequences at these positions with their labels."""
         return replace(self.encoded.bags.take(rows), labels=self.labels[rows])
@@ -88,17 +107,15 @@ def split_test(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntAr
     Raises:
         InputError: a class with fewer than two sequences to fit to, or none to hold out.
     """
+    noun = dataset.kind if dataset.kind in ("text", "image") else "sequence"
     if dataset.held is None:
-        names, seed = dataset.class_names, settings.seed
-        return split_by_class(dataset.labels, settings.test_size, seed, names, least=2)
+        size, seed = settings.test_size, settings.seed
+        return split_by_class(dataset.labels, size, seed, dataset.class_names, 2, noun)
     train = np.setdiff1d(np.arange(len(dataset)), dataset.held)
     counts = np.bincount(dataset.labels[train], minlength=len(dataset.class_names))
-    if counts.min() < 2:
-        k = int(np.argmin(counts))
-        raise InputError(
-            f"class {dataset.class_names[k]} has {counts[k]} sequence{'s' * (counts[k] != 1)} to"
-            " fit to; give at least two of each class"
-        )
+    small = small_classes(counts, dataset.class_names, 2, noun)
+    if small:
+        raise InputError(f"{small} to fit to; give at least two of each class")
     return train, dataset.held
 
 

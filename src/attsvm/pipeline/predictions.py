@@ -19,7 +19,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
 from attsvm.base.files import atomic_write
 from attsvm.datasets import Dataset, Encoded
-from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.datasets.source import View
 from attsvm.sklearn import WitnessSVC
@@ -103,6 +103,7 @@ def predictions(
     for name, rows in (splits or {}).items():
         split_of[rows] = name
     names, columns = (*dataset.class_names, ""), prediction_columns(model, dataset)
+    unknown = wordless(encoded)
     for positions, bags, layer, reading in model.readings(encoded.bags):
         column = predicted(reading.values)
         of_class = np.arange(len(positions)), column
@@ -115,7 +116,6 @@ def predictions(
         for k, i in enumerate(positions.tolist()):
             view = encoded.views[i] if encoded.views is not None else {"kind": "array"}
             has_rival = second[k] >= 0
-            position = instance_position(view, int(first[k]))
             row = {
                 "row": dataset.row(i),
                 "id": None if dataset.ids is None else dataset.ids[i],
@@ -124,21 +124,16 @@ def predictions(
                 "prediction": names[column[k]],
                 "probability": float(probability[k]),
                 "chosen": instance_name(view, int(first[k])),
-                "position": position,
+                "position": instance_position(view, int(first[k])),
                 "attention": float(attention[k]),
                 "instance_probability": float(attention[k]),
                 "rival": instance_name(view, int(second[k])) if has_rival else "",
                 "rival_position": instance_position(view, int(second[k])) if has_rival else None,
                 "margin": float(margin[k]) if has_rival else None,
             }
-            if position is None and shares is not None:
+            if unknown[i] and shares is not None:
                 row |= _unknown(names, shares, model.class_weight == "balanced")
             yield {name: row[name] for name in columns}
-
-
-def class_shares(labels: IntArray, classes: int) -> list[float]:
-    """The share of each class among labels, which are positions of classes."""
-    return list((np.bincount(labels, minlength=classes) / len(labels)).tolist())
 
 
 def _unknown(names: Sequence[str], shares: Sequence[float], is_balanced: bool) -> dict[str, Any]:
@@ -208,6 +203,15 @@ def instance_position(view: View, t: int) -> int | None:
     """
     position: int | None = view["positions"][t] if "positions" in view else t + 1
     return position
+
+
+def wordless(encoded: Encoded) -> BoolArray:
+    """``(n,)``: whether a row is a text without a known word; such a text is one word of zeros."""
+    found = np.zeros(encoded.bags.n, dtype=np.bool_)
+    if encoded.views is not None:
+        for i in np.flatnonzero(encoded.bags.lengths == 1).tolist():
+            found[i] = instance_position(encoded.views[i], 0) is None
+    return found
 
 
 def check_predictions_path(path: Path, must_exist: bool = True) -> None:

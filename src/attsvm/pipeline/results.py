@@ -395,9 +395,10 @@ def choose_examples(
     lead = np.full(len(run.labels), np.nan)
     lead[run.test] = margin_values(values, classes)
     right, by_lead = classes == labels, np.argsort(-margin_values(values, classes), kind="stable")
+    by_lead = by_lead[~run.wordless[run.test[by_lead]]]  # the model does not answer the others
     confident = _in_turn(by_lead[right[by_lead]], labels)[: SIZES.per_group]
     wrong = by_lead[~right[by_lead]][: SIZES.per_group]
-    others = np.setdiff1d(np.flatnonzero(right), confident)
+    others = np.setdiff1d(by_lead[right[by_lead]], confident)
     typical = _in_turn(np.random.default_rng([seed, 2]).permutation(others), labels)
     # support tokens count within the sequences of the theory
     support = list(dict.fromkeys(theory.solution.support_tokens()[: SIZES.support, 0].tolist()))

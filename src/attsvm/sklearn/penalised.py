@@ -161,9 +161,11 @@ class Pooled:
         bag_losses, row_losses, slope = self._drawn_losses(block, attention, scores)
         weights = attention[:, 0] * np.repeat(shares.astype(self.dtype), lengths, axis=0)
         above = row_losses - np.repeat(bag_losses, lengths, axis=0)
-        at_scores = weights[:, None] * slope
+        # products with rows of single precision are slow, unless both are of it
+        at_scores = (weights[:, None] * slope).astype(self.dtype)
         at_constant = at_scores.sum(axis=0, dtype=np.float64)
-        return bag_losses, at_scores[:, None], at_constant, (weights * above)[:, None]
+        at_logits = (weights * above).astype(self.dtype)
+        return bag_losses, at_scores[:, None], at_constant, at_logits[:, None]
 
     def _drawn_losses(
         self, block: Block, attention: FloatArray, scores: FloatArray

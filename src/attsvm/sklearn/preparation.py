@@ -65,7 +65,12 @@ def check_selectable(data: AttentionData) -> None:
 
 
 def split_by_class(
-    labels: IntArray, share: float, seed: int, classes: Sequence[str], least: int = 1
+    labels: IntArray,
+    share: float,
+    seed: int,
+    classes: Sequence[str],
+    least: int = 1,
+    noun: str = "sequence",
 ) -> tuple[IntArray, IntArray]:
     """Sorted positions ``(rest, part)`` with about ``share`` of each class in ``part``, one or more
     of each, and ``least`` or more in the rest.
@@ -76,22 +81,46 @@ def split_by_class(
         seed: of the draw.
         classes: their names.
         least: sequences of a class that stay.
+        noun: what one of them is called.
 
     Raises:
         InputError: ``share`` is not between 0 and 1, or a class has too few sequences.
     """
     if not 0.0 < share < 1.0:
         raise InputError(f"test_size is {share}; it must lie between 0 and 1")
+    small = small_classes(np.bincount(labels, minlength=len(classes)), classes, least + 1, noun)
+    if small:
+        raise InputError(
+            f"{small}; at least {least + 1} of each class are needed, so that one can be held out"
+        )
     generator = np.random.default_rng(seed)
     held_out = []
-    for k, name in enumerate(classes):
+    for k in range(len(classes)):
         members = np.flatnonzero(labels == k)
-        if len(members) <= least:
-            raise InputError(
-                f"class {name} has {len(members)} sequence{'s' if len(members) != 1 else ''}; at"
-                f" least {least + 1} of each class are needed, so that one can be held out"
-            )
         count = min(max(round(share * len(members)), 1), len(members) - least)
         held_out.append(generator.permutation(members)[:count])
     chosen = np.sort(np.concatenate(held_out))
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
+
+
+def small_classes(counts: IntArray, classes: Sequence[str], least: int, noun: str) -> str:
+    """How many sequences each class has that has fewer than ``least``, in words, of many classes
+    the first few; empty where there is none.
+
+    Args:
+        counts: ``(K,)``: sequences of each class.
+        classes: their names.
+        least: sequences of a class that is not small.
+        noun: what one of them is called.
+    """
+    small = np.flatnonzero(counts < least).tolist()
+    named = small if len(small) <= _NAMED + 1 else small[:_NAMED]
+    told = [
+        f"class {classes[k]} has {counts[k]} {noun}{'s' * (int(counts[k]) != 1)}" for k in named
+    ]
+    if len(named) < len(small):
+        told.append(f"{len(small) - len(named)} more classes have fewer than {least}")
+    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+
+
+_NAMED = 4  # classes that a sentence names
