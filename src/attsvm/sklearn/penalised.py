@@ -162,9 +162,9 @@ class Pooled:
         weights = attention[:, 0] * np.repeat(shares.astype(self.dtype), lengths, axis=0)
         above = row_losses - np.repeat(bag_losses, lengths, axis=0)
         # products with rows of single precision are slow, unless both are of it
-        at_scores = (weights[:, None] * slope).astype(self.dtype)
+        at_scores: FloatArray = (weights[:, None] * slope).astype(self.dtype)
         at_constant = at_scores.sum(axis=0, dtype=np.float64)
-        at_logits = (weights * above).astype(self.dtype)
+        at_logits: FloatArray = (weights * above).astype(self.dtype)
         return bag_losses, at_scores[:, None], at_constant, at_logits[:, None]
 
     def _drawn_losses(
