@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,23 @@ def test_the_error_of_the_first_part_is_told_and_nothing_begins_after_it() -> No
         map_on_threads(work, range(100))
     assert sorted(begun) == [0, 1, 2]
     assert map_on_threads(lambda k: k, range(3)) == [0, 1, 2]
+
+
+def test_an_interrupt_is_told_when_what_runs_has_ended() -> None:
+    here, begun, ended = threading.current_thread(), threading.Barrier(2, timeout=60.0), []
+
+    def work(k: int) -> None:
+        begun.wait()
+        if threading.current_thread() is not here:
+            time.sleep(0.1)  # long enough for the caller to wait
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            ended.append(k)
+
+    with pytest.raises(KeyboardInterrupt):
+        map_on_threads(work, range(2), 2)
+    assert len(ended) == 1
+    assert len(names()) == 3  # and work after it is shared
 
 
 def test_work_within_work_stays_in_its_thread() -> None:

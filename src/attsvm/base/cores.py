@@ -86,27 +86,35 @@ def map_on_threads(
 
     def take() -> None:
         _here.at_work = True
-        while left:
-            try:
-                k, share = left.popleft()
-            except IndexError:  # another thread was faster
-                break
-            try:
-                results[k] = work(share)
-            except BaseException as error:
-                errors[k] = error
-                left.clear()
-        _here.at_work = False
+        try:
+            while left:
+                try:
+                    k, share = left.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                try:
+                    results[k] = work(share)
+                except BaseException as error:
+                    errors[k] = error
+                    left.clear()
+        finally:
+            _here.at_work = False
 
     pool = _helpers(os.getpid(), count - 1)  # threads do not survive a fork
     others = [pool.submit(copy_context().run, take) for _ in range(count - 1)]
-    try:
-        take()
+
+    def wait() -> None:
         for other in others:
             if not other.cancel():  # one that has not begun finds nothing left to do
                 other.result()
-    finally:
+
+    try:
+        take()
+        wait()
+    except BaseException:  # an interrupt: no share begins any more, and those that run end
         left.clear()
+        wait()
+        raise
     if errors:
         raise errors[min(errors)]
     return [results[k] for k in range(len(shares))]

@@ -13,15 +13,17 @@ The small problem of heavy rows and tangents has the loss and the gradient of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
-from attsvm.datasets.rows import matmul
+from attsvm.datasets.rows import Block, matmul
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.lockstep import ColumnLoss, DescentOptions, descend_columns
+from attsvm.sklearn.passes import map_shares
 from attsvm.sklearn.witness import BagLoss, Witnesses
 
 SMALL = DescentOptions()
@@ -114,6 +116,27 @@ class _Pass:
     rows: IntArray
 
 
+@dataclass(eq=False)
+class _Share:
+    """What a share of the bags has of a pass.
+
+    Attributes:
+        value, entropies: ``(C,)``, as of :class:`_Pass`, the value without penalty.
+        gradient: ``(d + 1, C * G)`` of the loss.
+        heavy_rows: as they are in the table, a block at a time.
+        chosen: which they are.
+        light: of each long bag the means of the other rows, in units, and the logarithms of their
+            sums.
+    """
+
+    value: FloatArray
+    entropies: FloatArray
+    gradient: FloatArray
+    heavy_rows: list[FloatArray] = field(default_factory=list)
+    chosen: list[IntArray] = field(default_factory=list)
+    light: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
+
+
 def polish(
     objective: Objective, start: FloatArray, dtype: type, options: PolishOptions
 ) -> Polished:
@@ -172,6 +195,7 @@ def polish(
         points, inside, more = descend_columns(small, points, options.descent)
         promised = best_value - inside
         iterations += more
+        del now, small  # their rows, before the next pass keeps its own
     return Polished(_parted(best_points, size), convex, gap, violation, sums, iterations)
 
 
@@ -199,67 +223,75 @@ def _pass(
     bags, groups = problem.bags, problem.columns
     size, count = bags.d + 1, len(objective.penalty)
     weights = _parted(points, size)
-    gradient = np.zeros_like(weights)
-    value, entropies = np.zeros(count), np.zeros(count)
     sums = np.empty((bags.n, count * groups))
     # what an uncertain bag of mean weight has in a column
     scale = np.repeat(0.25 / np.maximum(np.count_nonzero(shares, axis=0), 1), groups)
-    heavy_rows: list[FloatArray] = []
-    chosen: list[IntArray] = []
-    means: list[FloatArray] = []
-    rests: list[FloatArray] = []
-    for block in problem.blocks(dtype):
-        at, cuts = block.bags, block.cuts
-        attention, total = segments.softmax(problem.scores(block.rows, weights), cuts)
-        sums[at] = total
-        grouped = sums[at].reshape(len(at), count, groups)
-        losses, slopes = objective.loss(grouped, problem.labels[at])
-        value += np.einsum("nc,nc->c", shares[at], losses)
-        slope = (slopes * shares[at][..., None]).reshape(len(at), -1)
-        lengths = np.diff(cuts)
-        pulled = attention * np.repeat(slope.astype(attention.dtype), lengths, axis=0)
-        gradient[:-1] += segments.columns(block.rows.T, pulled) / problem.unit
-        gradient[-1] += CONSTANT * slope.sum(axis=0)
-        if objective.gain is None:
-            logs = attention * np.log(np.maximum(attention, 1e-30))
-            entropy = -segments.sums(logs, cuts).reshape(grouped.shape)
-            convex, _ = problem.convex_losses(grouped, problem.labels[at])
-            selected = problem.chances(grouped, problem.labels[at]) * (grouped - entropy)
-            extra = convex - selected.sum(axis=-1) - losses
-            entropies += np.einsum("nc,nc->c", shares[at], extra)
-        begin = int(bags.offsets[at[0]])
-        known = earlier[np.searchsorted(earlier, begin) :]
-        known = known[: np.searchsorted(known, begin + len(block.rows))] - begin
-        heavy = _heavy_rows(attention, np.abs(slope) / scale, cuts, known, options)
-        heavy_rows.append((block.rows[heavy] / problem.unit).astype(dtype))
-        chosen.append(begin + heavy)
-        for i in np.flatnonzero(lengths > options.short):
-            others = np.arange(cuts[i], cuts[i + 1])
-            kept_rows = heavy[np.searchsorted(heavy, cuts[i]) : np.searchsorted(heavy, cuts[i + 1])]
-            share = attention[others]
-            share[kept_rows - cuts[i]] = 0.0
-            mass = share.sum(axis=0, dtype=np.float64)
-            mean = segments.columns(block.rows[cuts[i] : cuts[i + 1]].T, share).T
-            mean = mean / (np.maximum(mass, 1e-30) * problem.unit)[:, None]
-            rest = np.where(mass > 1e-12, total[i] + np.log(np.maximum(mass, 1e-30)), -1e4)
-            means.append(mean.astype(dtype))
-            rests.append(rest)
+
+    def read(blocks: Iterator[Block]) -> _Share:
+        """What some of the bags have; their ``sums`` are filled in."""
+        share = _Share(np.zeros(count), np.zeros(count), np.zeros_like(weights))
+        for block in blocks:
+            at, cuts = block.bags, block.cuts
+            attention, total = segments.softmax(problem.scores(block.rows, weights), cuts)
+            sums[at] = total
+            grouped = sums[at].reshape(len(at), count, groups)
+            losses, slopes = objective.loss(grouped, problem.labels[at])
+            share.value += np.einsum("nc,nc->c", shares[at], losses)
+            slope = (slopes * shares[at][..., None]).reshape(len(at), -1)
+            lengths = np.diff(cuts)
+            pulled = attention * np.repeat(slope.astype(attention.dtype), lengths, axis=0)
+            share.gradient[:-1] += segments.columns(block.rows.T, pulled) / problem.unit
+            share.gradient[-1] += CONSTANT * slope.sum(axis=0)
+            if objective.gain is None:
+                logs = attention * np.log(np.maximum(attention, 1e-30))
+                entropy = -segments.sums(logs, cuts).reshape(grouped.shape)
+                convex, _ = problem.convex_losses(grouped, problem.labels[at])
+                selected = problem.chances(grouped, problem.labels[at]) * (grouped - entropy)
+                extra = convex - selected.sum(axis=-1) - losses
+                share.entropies += np.einsum("nc,nc->c", shares[at], extra)
+            begin = int(bags.offsets[at[0]])
+            known = earlier[np.searchsorted(earlier, begin) :]
+            known = known[: np.searchsorted(known, begin + len(block.rows))] - begin
+            heavy = _heavy_rows(attention, np.abs(slope) / scale, cuts, known, options)
+            share.heavy_rows.append(block.rows[heavy].astype(bags.rows.dtype))  # exact
+            share.chosen.append(begin + heavy)
+            ends = np.searchsorted(heavy, cuts)
+            for i in np.flatnonzero(lengths > options.short):
+                light = attention[cuts[i] : cuts[i + 1]].copy()
+                light[heavy[ends[i] : ends[i + 1]] - cuts[i]] = 0.0
+                mass = light.sum(axis=0, dtype=np.float64)
+                mean = segments.columns(block.rows[cuts[i] : cuts[i + 1]].T, light).T
+                mean = mean / (np.maximum(mass, 1e-30) * problem.unit)[:, None]
+                rest = np.where(mass > 1e-12, total[i] + np.log(np.maximum(mass, 1e-30)), -1e4)
+                share.light.append((mean.astype(dtype), rest))
+        return share
+
+    read_shares = map_shares(bags, dtype, read)
+    value = np.sum([share.value for share in read_shares], axis=0)
+    entropies = np.sum([share.entropies for share in read_shares], axis=0)
+    gradient = np.sum([share.gradient for share in read_shares], axis=0)
     if objective.gain is not None:
         linear = (objective.gain * weights).sum(axis=0).reshape(count, groups).sum(axis=1)
         value -= linear
         gradient -= objective.gain
     gradients = _joined(gradient, count) + objective.penalty * points
     value += 0.5 * objective.penalty * np.einsum("dc,dc->c", points, points)
-    rows = np.concatenate(chosen)
+    rows = np.concatenate([rows for share in read_shares for rows in share.chosen])
+    ends = np.cumsum([0, *(len(part) for share in read_shares for part in share.chosen)])
+    heavy_rows: FloatArray = np.empty((len(rows), bags.d), dtype)
+    parts = (part for share in read_shares for part in share.heavy_rows)
+    for part, start, end in zip(parts, ends, ends[1:], strict=False):
+        np.divide(part, problem.unit, out=heavy_rows[start:end], dtype=dtype)
     long = np.flatnonzero(bags.lengths > options.short)
     tangents: FloatArray = np.empty((count * groups, len(long), bags.d), dtype)
     levels = np.empty((len(long), count * groups))
-    for k, (mean, rest) in enumerate(zip(means, rests, strict=True)):
+    tangents_read = (pair for share in read_shares for pair in share.light)
+    for k, (mean, rest) in enumerate(tangents_read):
         tangents[:, k] = mean
         levels[k] = rest - np.einsum("gd,dg->g", mean, weights[:-1]) - CONSTANT * weights[-1]
     small = _SmallLoss(
         objective,
-        np.concatenate(heavy_rows),
+        heavy_rows,
         np.searchsorted(rows, bags.offsets),
         long,
         tangents,

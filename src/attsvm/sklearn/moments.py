@@ -10,7 +10,10 @@ import numpy as np
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.datasets.bags import Bags, check_finite
-from attsvm.datasets.rows import RowReader, bag_sums, pieces
+from attsvm.datasets.rows import Block, RowReader, bag_sums, pieces
+from attsvm.sklearn.passes import map_shares
+
+_SQUARED = 256  # rows that are squared together: few enough for a cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,31 +40,39 @@ def moments(bags: Bags, weights: FloatArray) -> Moments:
     Raises:
         InputError: a number that is not finite, in a table on disk.
     """
-    total, squares = np.zeros(bags.d), np.zeros(bags.d)
-    count, largest = 0.0, 0.0
     row_weights = np.repeat(weights, bags.lengths)
-    for begin, read in _read(bags):
-        check_finite(read, bags.offsets, begin)
-        weight = row_weights[begin : begin + len(read)]
-        rows = read if weight.all() else read[weight > 0]
-        weight = weight[weight > 0]
-        if len(rows) == 0:
-            continue
-        largest = max(largest, float(rows.max()), -float(rows.min()))
-        with np.errstate(over="ignore"):  # which the caller refuses by the largest number
-            total += weight @ rows
-            squares += weight @ (rows * rows)
-        count += float(weight.sum())
-    mean, square = total / count, squares / count
+
+    def read(blocks: Iterator[Block]) -> tuple[FloatArray, FloatArray, float, float]:
+        total, squares = np.zeros(bags.d), np.zeros(bags.d)
+        count, largest = 0.0, 0.0
+        for begin, piece in _pieces(bags, blocks):
+            check_finite(piece, bags.offsets, begin)
+            weight = row_weights[begin : begin + len(piece)]
+            rows = piece if weight.all() else piece[weight > 0]
+            weight = weight[weight > 0]
+            if len(rows) == 0:
+                continue
+            largest = max(largest, float(rows.max()), -float(rows.min()))
+            with np.errstate(over="ignore"):  # which the caller refuses by the largest number
+                total += weight @ rows
+                for start in range(0, len(rows), _SQUARED):
+                    some = slice(start, start + _SQUARED)
+                    squares += weight[some] @ np.square(rows[some])
+            count += float(weight.sum())
+        return total, squares, count, largest
+
+    total, squares, count, largest = zip(*map_shares(bags, np.float64, read), strict=True)
+    with np.errstate(over="ignore"):
+        mean, square = (np.sum(sums, axis=0) / sum(count) for sums in (total, squares))
     unit = float(np.sqrt(square.sum())) or 1.0
     with np.errstate(invalid="ignore", over="ignore"):
         variance = np.maximum(square - mean * mean, 1e-12 * unit**2 / bags.d)
-    return Moments(unit, mean, np.sqrt(variance), largest)
+    return Moments(unit, mean, np.sqrt(variance), max(largest))
 
 
-def _read(bags: Bags) -> Iterator[tuple[int, FloatArray]]:
-    """All instances in float64, a few thousand at a time, and where each piece begins."""
-    for block in RowReader(bags.rows, bags.offsets, np.float64).blocks():
+def _pieces(bags: Bags, blocks: Iterator[Block]) -> Iterator[tuple[int, FloatArray]]:
+    """The instances of blocks, a few thousand at a time, and where each piece begins."""
+    for block in blocks:
         begin = int(bags.offsets[block.bags[0]])
         for start, rows in pieces(block.rows):
             yield begin + start, rows

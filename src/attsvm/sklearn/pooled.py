@@ -228,11 +228,13 @@ class _Fits:
             head: of mean pooling.
         """
         at = slice(candidate * len(self.folds), (candidate + 1) * len(self.folds))
-        mean = attention_start(head[..., None], self.shape, self.training.seed)
-        W, V = (
-            np.concatenate([first, folds[..., at]], axis=-1)
-            for first, folds in zip(mean, self.weights, strict=True)
-        )
+        W, V = (folds[..., at] for folds in self.weights)
+        if not self.problem.drawn:
+            mean = attention_start(head[..., None], self.shape, self.training.seed)
+            W, V = (
+                np.concatenate([first, folds], axis=-1)
+                for first, folds in zip(mean, (W, V), strict=True)
+            )
         shares = self.training.shares[:, None]
         reached = objectives(self.problem, shares, penalty, ratio, W, V)
         best = np.argsort(reached, kind="stable")[: self.options.last]

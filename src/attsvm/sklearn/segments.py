@@ -45,7 +45,8 @@ def powers(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArra
     and these largest ones ``(n, ...)``.
     """
     top = _reduce_bags(np.maximum, logits, offsets)
-    terms = logits - np.repeat(top, np.diff(offsets), axis=0)
+    terms = np.repeat(top, np.diff(offsets), axis=0)
+    np.subtract(logits, terms, out=terms)
     np.exp(terms, out=terms)
     return terms, _reduce_bags(np.add, terms, offsets), top
 

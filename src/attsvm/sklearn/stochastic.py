@@ -9,17 +9,23 @@ Source: Kingma and Ba, *Adam: A Method for Stochastic Optimization* (2015).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.base.cores import map_on_threads
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.rows import RowReader, matmul
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.moments import Moments
+from attsvm.sklearn.passes import most_readers
 from attsvm.sklearn.witness import Witnesses
+
+_PRODUCTS = 1.5e7
+"""Least products of numbers for the scores of a share, which then takes more than a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class AdamOptions:
         falls: for each start whether its penalty falls to its own, during the first half.
         strongest: penalty that the falling ones begin at.
         momentum, squares: decay of the means of gradients and of their squares.
+        shares: most threads that go through a batch.
     """
 
     steps: int = 800
@@ -46,6 +53,7 @@ class AdamOptions:
     strongest: float = 10**-2.5
     momentum: float = 0.9
     squares: float = 0.99
+    shares: int = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,32 +100,30 @@ def stochastic_descent(
     u: FloatArray = start[:-1].astype(single) * deviation[:, None]
     a: FloatArray = (CONSTANT * start[-1]).astype(single) + mean @ start[:-1].astype(single)
     first, second = np.zeros((d + 1, len(a)), single), np.zeros((d + 1, len(a)), single)
-    reader = RowReader(problem.bags.rows, problem.bags.offsets, single)
     size = max(options.least, -(-n // options.batches))
     generator = np.random.default_rng([seed, 11])
     batches = _endless(problem.labels, size, generator)
+    scored = problem.bags.offsets[-1] * size / n * first.size  # products for the scores of a batch
+    count = int(np.clip(scored / _PRODUCTS, 1, options.shares))
+    readers = [RowReader(problem.bags.rows, problem.bags.offsets, single) for _ in range(count)]
+    most = most_readers(problem.bags)
     for step in range(1, options.steps + 1):
         bags = next(batches)
-        # 1. scores
         w = u / deviation[:, None]
         b = a - mean @ w
-        rows, cuts = reader.take(bags)
-        scores = matmul(rows, w / single(problem.unit))
-        scores += b
-        powers, total, top = segments.powers(scores, cuts)
-        sums = top + np.log(total)
-        # 2. slopes, of a loss of all bags
-        _, slopes = problem.losses(
-            sums.reshape(len(bags), -1, groups).astype(np.float64), problem.labels[bags]
+        # 1. and 2. of shares of the batch with about as many rows each
+        by_length = bags[np.argsort(-problem.bags.lengths[bags], kind="stable")]
+        parts = [np.sort(by_length[k::count]) for k in range(min(count, len(bags)))]
+        slopes = functools.partial(
+            _slopes, problem, candidates.shares, n / len(bags), w / single(problem.unit), b
         )
-        slopes *= candidates.shares[bags][..., None] * (n / len(bags))
+        read = map_on_threads(slopes, list(zip(readers, parts, strict=False)), most)
+        of_constant, of_rows = (sum(sums[1:], sums[0]) for sums in zip(*read, strict=True))
         # 3. gradient
-        slope = slopes.reshape(len(bags), -1).astype(single) / total
-        powers *= np.repeat(slope, np.diff(cuts), axis=0)
         progress = min(2.0 * step / options.steps, 1.0)
         now = np.where(falls, strongest ** (1.0 - progress) * penalty**progress, penalty)
-        at_b = powers.sum(axis=0) + now * b / single(CONSTANT**2)
-        at_w = rows.T @ powers / single(problem.unit) + now * w
+        at_b = of_constant + now * b / single(CONSTANT**2)
+        at_w = of_rows / single(problem.unit) + now * w
         gradient = np.vstack([(at_w - np.outer(mean, at_b)) / deviation[:, None], at_b])
         # 4. step
         first += (1.0 - options.momentum) * (gradient - first)
@@ -133,6 +139,34 @@ def stochastic_descent(
         tick(step)
     w = (u / deviation[:, None]).astype(np.float64)
     return np.vstack([w, (a - mean @ w) / CONSTANT])
+
+
+def _slopes(
+    problem: Witnesses,
+    shares: FloatArray,
+    scale: float,
+    w: FloatArray,
+    b: FloatArray,
+    part: tuple[RowReader, IntArray],
+) -> tuple[FloatArray, FloatArray]:
+    """The gradient ``(C * G,)`` of the losses of some bags in ``b``, and ``(d, C * G)`` in ``w``,
+    which is of rows in the units of the data.
+    """
+    reader, bags = part
+    # 1. scores
+    rows, cuts = reader.take(bags)
+    scores = matmul(rows, w)
+    scores += b
+    powers, total, top = segments.powers(scores, cuts)
+    sums = top + np.log(total)
+    # 2. slopes, of a loss of all bags
+    _, slopes = problem.losses(
+        sums.reshape(len(bags), -1, problem.columns).astype(np.float64), problem.labels[bags]
+    )
+    slopes *= shares[bags][..., None] * scale
+    slope = slopes.reshape(len(bags), -1).astype(np.float32) / total
+    powers *= np.repeat(slope, np.diff(cuts), axis=0)
+    return powers.sum(axis=0), rows.T @ powers
 
 
 def start_weights(

@@ -46,7 +46,10 @@ class AttentionSVC(BagClassifier):
         query: how to make the query of a bag: ``constant`` is ``[1]``, ``first`` is the first
             instance, ``mean`` is ``[1, m / |m|] / sqrt(2)`` for the mean instance ``m``.
             :class:`~attsvm.AttentionData` has its own.
-        pooling: ``soft``: attention; ``hard``: the one instance with the most attention.
+        pooling: ``soft``: attention; ``hard``: the one instance with the most attention decides.
+            One head is then fitted to the expected loss of an instance drawn with attention,
+            :math:`\sum_t a_t\,\ell(v^\top x_t+b)`, which is least where attention selects those
+            that answer best alone; several heads are fitted as soft ones.
         penalty: on the weights, relative to the mean loss of a bag; ``"cv"`` chooses it on bags
             left out.
         class_weight: positive weights of the classes by label, ``"balanced"``, or None.

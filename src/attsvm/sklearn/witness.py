@@ -49,6 +49,7 @@ from attsvm.datasets.bags import Bags
 from attsvm.datasets.rows import Block, RowReader
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
+from attsvm.sklearn.passes import map_shares
 
 BagLoss = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
 """From ``(n, C, G)`` logarithms of sums over bags and their ``(n,)`` labels to ``(n, C)`` losses
@@ -89,8 +90,12 @@ class Witnesses:
         """
         reduced = segments.largest if largest else segments.log_sums
         sums = np.empty((self.bags.n, weights.shape[1]))
-        for block in self.blocks(np.float32):
-            sums[block.bags] = reduced(self.scores(block.rows, weights), block.cuts)
+
+        def read(blocks: Iterator[Block]) -> None:
+            for block in blocks:
+                sums[block.bags] = reduced(self.scores(block.rows, weights), block.cuts)
+
+        map_shares(self.bags, np.float32, read)
         return sums.reshape(self.bags.n, -1, self.columns)
 
     def losses(self, sums: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -138,18 +143,22 @@ class Witnesses:
         shares.
         """
         selected = np.empty((self.bags.n, weights.shape[1]), dtype=np.int64)
-        gain = np.zeros_like(weights)
         wide = np.repeat(shares, self.columns, axis=1)
-        for block in self.blocks(np.float64):
-            scores, at = self.scores(block.rows, weights), block.bags
-            sums = segments.log_sums(scores, block.cuts).reshape(len(at), -1, self.columns)
-            chances = self.chances(sums, self.labels[at]).reshape(len(at), -1) * wide[at]
-            for k in range(weights.shape[1]):
-                first = segments.first_largest(np.ascontiguousarray(scores[:, k]), block.cuts)
-                selected[at, k] = first
-                gain[:-1, k] += chances[:, k] @ block.rows[block.cuts[:-1] + first] / self.unit
-            gain[-1] += CONSTANT * chances.sum(axis=0)
-        return selected, gain
+
+        def read(blocks: Iterator[Block]) -> FloatArray:
+            gain = np.zeros_like(weights)
+            for block in blocks:
+                scores, at = self.scores(block.rows, weights), block.bags
+                sums = segments.log_sums(scores, block.cuts).reshape(len(at), -1, self.columns)
+                chances = self.chances(sums, self.labels[at]).reshape(len(at), -1) * wide[at]
+                for k in range(weights.shape[1]):
+                    first = segments.first_largest(np.ascontiguousarray(scores[:, k]), block.cuts)
+                    selected[at, k] = first
+                    gain[:-1, k] += chances[:, k] @ block.rows[block.cuts[:-1] + first] / self.unit
+                gain[-1] += CONSTANT * chances.sum(axis=0)
+            return gain
+
+        return selected, np.sum(map_shares(self.bags, np.float64, read), axis=0)
 
 
 def _cross_entropy(sums: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
