@@ -77,6 +77,24 @@ def test_gradients_are_those_of_the_loss_of_a_drawn_instance(columns):
 
 
 @pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_row_that_stands_for_several_is_a_row_repeated(columns, drawn):
+    pooled, _ = problem(columns)
+    pooled = replace(pooled, drawn=drawn)
+    W, V = (matrix[:1] for matrix in weights(columns, candidates=2))
+    generator = np.random.default_rng(3)
+    counts, shares = generator.integers(1, 40, len(pooled.bags.rows)), generator.random((12, 2))
+    by_bag = np.split(counts, pooled.bags.offsets[1:-1])
+    bags = as_bags([np.repeat(pooled.bags[i], by_bag[i], axis=0) for i in range(12)])
+    repeated = replace(pooled, bags=bags)
+    counted = replace(pooled, log_counts=np.log(counts))
+    for one, other in zip(counted.loss(W, V, shares), repeated.loss(W, V, shares), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    np.testing.assert_allclose(counted.values(W, V), repeated.values(W, V), atol=1e-12)
+    np.testing.assert_allclose(counted.bag_losses(W, V), repeated.bag_losses(W, V), atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
 def test_a_drawn_instance_loses_at_least_what_the_mean_answer_loses(columns):
     pooled, _ = problem(columns)
     drawn = replace(pooled, drawn=True)

@@ -70,6 +70,11 @@ class Pooled:
         """The bags with instances of this type, a few at a time."""
         return RowReader(self.bags.rows, self.bags.offsets, dtype).blocks()
 
+    def rows_of(self, block: Block, by_row: FloatArray) -> FloatArray:
+        """``(R,)`` of ``(N,)``: what belongs to the rows of a block."""
+        begin = int(self.bags.offsets[block.bags[0]])
+        return by_row[begin : begin + len(block.rows)]
+
     def means(self) -> FloatArray:
         """``(n, d + 1)``: means of the instances in units, with the constant feature at the end."""
         constant = np.full((self.bags.n, 1), CONSTANT)
@@ -82,7 +87,10 @@ class Pooled:
         for block in self.blocks(self.dtype):
             attention, scores, outputs = attended.read(block)
             if self.drawn:
-                largest = segments.hardmax(attention[:, 0], block.cuts)
+                each = attention[:, 0]  # of one of the rows that a row stands for
+                if self.log_counts is not None:
+                    each = each * np.exp(-self.rows_of(block, self.log_counts))[:, None]
+                largest = segments.hardmax(each, block.cuts)
                 outputs = segments.sums(largest[:, None, None] * scores, block.cuts)
             values[block.bags] = outputs.sum(axis=1, dtype=np.float64)
         return values
@@ -212,8 +220,7 @@ class _Attended:
             keys = self._queries(block) @ self.keys
             logits = segments.bag_products(rows, keys.reshape(len(keys), d, -1), cuts)
         if self.problem.log_counts is not None:
-            begin = int(self.problem.bags.offsets[block.bags[0]])
-            log_counts = self.problem.log_counts[begin : begin + len(logits), None]
+            log_counts = self.problem.rows_of(block, self.problem.log_counts)[:, None]
             logits += log_counts.astype(logits.dtype)
         attention = segments.softmax(logits, cuts)[0].reshape(-1, heads, count)
         scores = segments.columns(rows, self.factor).reshape(-1, *self.constant.shape)
