@@ -66,7 +66,7 @@ class PooledOptions:
     """
 
     ratios: tuple[float, ...] = (1.0, 0.1, 0.01)
-    drawn_ratios: tuple[float, ...] = (0.01, 0.001)
+    drawn_ratios: tuple[float, ...] = (0.01,)
     drawn_penalties: tuple[float, ...] = (10**-2.0, 10**-2.5, 10**-3.0)
     rises: int = 2
     folds: DescentOptions = FOLDS
