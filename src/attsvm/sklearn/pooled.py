@@ -67,7 +67,7 @@ class PooledOptions:
 
     ratios: tuple[float, ...] = (1.0, 0.1, 0.01)
     drawn_ratios: tuple[float, ...] = (0.01,)
-    drawn_penalties: tuple[float, ...] = (10**-2.0, 10**-2.5, 10**-3.0)
+    drawn_penalties: tuple[float, ...] = (10**-2.0, 10**-2.75, 10**-3.5)
     rises: int = 2
     folds: DescentOptions = FOLDS
     precision: float = 1e-6
