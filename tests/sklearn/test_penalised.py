@@ -36,19 +36,25 @@ def weights(columns, candidates=1, seed=1, d_z=2):
     return [generator.normal(size=shape) for shape in shapes]
 
 
-@pytest.mark.parametrize("columns", [1, 3])
-@pytest.mark.parametrize("equal", [False, True])
-def test_gradients_are_those_of_the_loss(columns, equal):
-    pooled, shares = problem(columns, equal)
-    W, V = weights(columns)
+def check_gradients(pooled, W, V, shares):
+    """Gradients are those of finite differences; returns the loss."""
 
     def value(flat):
         return pooled.loss(flat[: W.size].reshape(W.shape), flat[W.size :].reshape(V.shape), shares)
 
     flat = np.concatenate([W.ravel(), V.ravel()])
     numeric = approx_fprime(flat, lambda at: value(at)[0][0], 1e-7)
-    _, at_W, at_V = value(flat)
+    total, at_W, at_V = value(flat)
     np.testing.assert_allclose(np.concatenate([at_W.ravel(), at_V.ravel()]), numeric, atol=2e-5)
+    return total
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("equal", [False, True])
+def test_gradients_are_those_of_the_loss(columns, equal):
+    pooled, shares = problem(columns, equal)
+    W, V = weights(columns)
+    check_gradients(pooled, W, V, shares)
     one = replace(pooled, queries=np.ones((12, 1)))
     same = replace(pooled, queries=np.full((12, 2), 0.5))
     first, second = (
@@ -65,14 +71,7 @@ def test_gradients_are_those_of_the_loss_of_a_drawn_instance(columns):
     pooled, shares = problem(columns)
     drawn = replace(pooled, drawn=True)
     W, V = (matrix[:1] for matrix in weights(columns))
-
-    def value(flat):
-        return drawn.loss(flat[: W.size].reshape(W.shape), flat[W.size :].reshape(V.shape), shares)
-
-    flat = np.concatenate([W.ravel(), V.ravel()])
-    numeric = approx_fprime(flat, lambda at: value(at)[0][0], 1e-7)
-    total, at_W, at_V = value(flat)
-    np.testing.assert_allclose(np.concatenate([at_W.ravel(), at_V.ravel()]), numeric, atol=2e-5)
+    total = check_gradients(drawn, W, V, shares)
     np.testing.assert_allclose(total, shares[:, 0] @ drawn.bag_losses(W, V), rtol=1e-12)
 
 

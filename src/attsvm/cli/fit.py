@@ -290,10 +290,9 @@ def _option(name: str) -> str:
 
 
 def _print_first_accuracy(accuracy: float) -> None:
-    """Print the accuracy of the predictor while selection and margin are under way."""
+    """Print the accuracy of the predictor while its explanation is under way."""
     tell(
-        f"the model is right on {accuracy:.1%} of the held-out sequences; the selection stage"
-        " follows"
+        f"the model is right on {accuracy:.1%} of what is held out; the token that decides follows"
     )
 
 

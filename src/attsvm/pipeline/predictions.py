@@ -207,11 +207,11 @@ def instance_position(view: View, t: int) -> int | None:
 
 def wordless(encoded: Encoded) -> BoolArray:
     """``(n,)``: whether a row is a text without a known word; such a text is one word of zeros."""
-    found = np.zeros(encoded.bags.n, dtype=np.bool_)
+    is_wordless = np.zeros(encoded.bags.n, dtype=np.bool_)
     if encoded.views is not None:
         for i in np.flatnonzero(encoded.bags.lengths == 1).tolist():
-            found[i] = instance_position(encoded.views[i], 0) is None
-    return found
+            is_wordless[i] = instance_position(encoded.views[i], 0) is None
+    return is_wordless
 
 
 def check_predictions_path(path: Path, must_exist: bool = True) -> None:

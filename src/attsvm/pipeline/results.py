@@ -247,11 +247,6 @@ def run_arrays(
 ) -> Arrays:
     """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
     solution, weights, trajectory = theory.solution, theory.weights, theory.trajectory
-    layers = {
-        "soft": cast(PooledLayer, model.estimator.predictor_.layer),
-        "hard": cast(PooledLayer, model.chooser.predictor_.layer),
-    }
-    two = len(run.classes) == 2
     train, norm = theory.data, theory.norm
     scores = token_scores(train, weights.head)
     optimal = optimal_tokens(train, weights.head, ties="first")
@@ -260,15 +255,8 @@ def run_arrays(
         "W": weights.W,
         "head": weights.head,
         "intercept": np.array(weights.intercept),
-        **{f"W_{name}": layer.W[0] for name, layer in layers.items()},
-        **{
-            f"head_{name}": layer.V[0, :, 0] if two else layer.V[0]
-            for name, layer in layers.items()
-        },
-        **{
-            f"intercept_{name}": layer.intercept[0] if two else layer.intercept
-            for name, layer in layers.items()
-        },
+        **_layer_arrays("soft", cast(PooledLayer, model.estimator.predictor_.layer)),
+        **_layer_arrays("hard", cast(PooledLayer, model.chooser.predictor_.layer)),
         "W_margin": solution.W,
         "dual": solution.dual,
         "margin_values": solution.margins(solution.W),
@@ -299,6 +287,16 @@ def run_arrays(
         "trajectory_probability": trajectory.softmax_probability.mean(axis=-1),
         "trajectory_saturated": trajectory.saturated(saturation),
         "trajectory_optimal": (trajectory.selected == optimal).mean(axis=-1),
+    }
+
+
+def _layer_arrays(name: str, layer: PooledLayer) -> Arrays:
+    """Attention, head and intercept of a model, of two classes those of its one value."""
+    two = len(layer.intercept) == 1
+    return {
+        f"W_{name}": layer.W[0],
+        f"head_{name}": layer.V[0, :, 0] if two else layer.V[0],
+        f"intercept_{name}": layer.intercept[0] if two else layer.intercept,
     }
 
 

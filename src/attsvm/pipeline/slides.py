@@ -103,11 +103,11 @@ def fit_slides(
         save_fitted(path, model, dataset, encoded)
         # 3: comparisons and answers
         results, probability = slides_results(model, dataset, encoded.bags, splits)
-        between = dataset.provenance.get("delimiter")
+        delimiter = dataset.provenance.get("delimiter")
         rows = predictions(model, dataset, encoded, splits)
-        write_table(rows, prediction_columns(model, dataset), path / answers, between)
+        write_table(rows, prediction_columns(model, dataset), path / answers, delimiter)
         rows = patches(model, dataset, encoded, test)
-        write_table(rows, PATCH_COLUMNS, path / "patches.csv", between)
+        write_table(rows, PATCH_COLUMNS, path / "patches.csv", delimiter)
         timing["evaluation"] = time.perf_counter() - started - timing["fit"]
         # 4: the page
         run = run_record(data, settings, command_line) | {

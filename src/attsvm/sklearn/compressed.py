@@ -228,20 +228,27 @@ def _pass(
     scale = np.repeat(0.25 / np.maximum(np.count_nonzero(shares, axis=0), 1), groups)
 
     def read(blocks: Iterator[Block]) -> _Share:
-        """What some of the bags have; their ``sums`` are filled in."""
+        """What some of the bags have; their ``sums`` are filled in.
+
+        For each block: 1. attention and losses of the bags; 2. the gradient; 3. entropies, for the
+        value of the convex step; 4. heavy rows; 5. of each long bag the mean of the others.
+        """
         share = _Share(np.zeros(count), np.zeros(count), np.zeros_like(weights))
         for block in blocks:
             at, cuts = block.bags, block.cuts
+            # 1. losses
             attention, total = segments.softmax(problem.scores(block.rows, weights), cuts)
             sums[at] = total
             grouped = sums[at].reshape(len(at), count, groups)
             losses, slopes = objective.loss(grouped, problem.labels[at])
             share.value += np.einsum("nc,nc->c", shares[at], losses)
+            # 2. the gradient
             slope = (slopes * shares[at][..., None]).reshape(len(at), -1)
             lengths = np.diff(cuts)
             pulled = attention * np.repeat(slope.astype(attention.dtype), lengths, axis=0)
             share.gradient[:-1] += segments.columns(block.rows.T, pulled) / problem.unit
             share.gradient[-1] += CONSTANT * slope.sum(axis=0)
+            # 3. entropies
             if objective.gain is None:
                 logs = attention * np.log(np.maximum(attention, 1e-30))
                 entropy = -segments.sums(logs, cuts).reshape(grouped.shape)
@@ -249,12 +256,14 @@ def _pass(
                 selected = problem.chances(grouped, problem.labels[at]) * (grouped - entropy)
                 extra = convex - selected.sum(axis=-1) - losses
                 share.entropies += np.einsum("nc,nc->c", shares[at], extra)
+            # 4. heavy rows
             begin = int(bags.offsets[at[0]])
             known = earlier[np.searchsorted(earlier, begin) :]
             known = known[: np.searchsorted(known, begin + len(block.rows))] - begin
             heavy = _heavy_rows(attention, np.abs(slope) / scale, cuts, known, options)
             share.heavy_rows.append(block.rows[heavy].astype(bags.rows.dtype))  # exact
             share.chosen.append(begin + heavy)
+            # 5. the others of long bags
             ends = np.searchsorted(heavy, cuts)
             for i in np.flatnonzero(lengths > options.short):
                 light = attention[cuts[i] : cuts[i + 1]].copy()
@@ -277,11 +286,11 @@ def _pass(
     gradients = _joined(gradient, count) + objective.penalty * points
     value += 0.5 * objective.penalty * np.einsum("dc,dc->c", points, points)
     rows = np.concatenate([rows for share in read_shares for rows in share.chosen])
-    ends = np.cumsum([0, *(len(part) for share in read_shares for part in share.chosen)])
     heavy_rows: FloatArray = np.empty((len(rows), bags.d), dtype)
-    parts = (part for share in read_shares for part in share.heavy_rows)
-    for part, start, end in zip(parts, ends, ends[1:], strict=False):
-        np.divide(part, problem.unit, out=heavy_rows[start:end], dtype=dtype)
+    end = 0
+    for of_block in (block_rows for share in read_shares for block_rows in share.heavy_rows):
+        start, end = end, end + len(of_block)
+        np.divide(of_block, problem.unit, out=heavy_rows[start:end], dtype=dtype)
     long = np.flatnonzero(bags.lengths > options.short)
     tangents: FloatArray = np.empty((count * groups, len(long), bags.d), dtype)
     levels = np.empty((len(long), count * groups))

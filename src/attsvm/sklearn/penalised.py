@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,10 +88,10 @@ class Pooled:
         for block in self.blocks(self.dtype):
             attention, scores, outputs = attended.read(block)
             if self.drawn:
-                each = attention[:, 0]  # of one of the rows that a row stands for
+                of_one = attention[:, 0]  # of the rows that a row stands for
                 if self.log_counts is not None:
-                    each = each * np.exp(-self.rows_of(block, self.log_counts))[:, None]
-                largest = segments.hardmax(each, block.cuts)
+                    of_one = of_one * np.exp(-self.rows_of(block, self.log_counts))[:, None]
+                largest = segments.hardmax(of_one, block.cuts)
                 outputs = segments.sums(largest[:, None, None] * scores, block.cuts)
             values[block.bags] = outputs.sum(axis=1, dtype=np.float64)
         return values
@@ -102,8 +103,7 @@ class Pooled:
         bag_losses = np.empty((self.bags.n, V.shape[-1]))
         attended = _Attended(self, W, V)
         for block in self.blocks(self.dtype):
-            attention, scores, _ = attended.read(block)
-            bag_losses[block.bags] = self._drawn_losses(block, attention, scores)[0]
+            bag_losses[block.bags] = self._drawn_losses(block, attended.read(block))[0]
         return bag_losses
 
     def loss(
@@ -120,9 +120,11 @@ class Pooled:
         slopes = self._drawn_slopes if self.drawn else self._mean_slopes
         for block in self.blocks(self.dtype):
             # 1. attention
-            read = attended.read(block)
+            reading = attended.read(block)
             # 2. losses
-            bag_losses, at_scores, at_constant, at_logits = slopes(block, shares[block.bags], *read)
+            bag_losses, at_scores, at_constant, at_logits = slopes(
+                block, shares[block.bags], reading
+            )
             total += np.einsum("nc,nc->c", shares[block.bags], bag_losses)
             # 3. the heads
             at_V[:, :-1] += attended.moments(block, at_scores)
@@ -132,17 +134,14 @@ class Pooled:
         return total, attended.gradient(), at_V
 
     def _mean_slopes(
-        self,
-        block: Block,
-        shares: FloatArray,
-        attention: FloatArray,
-        scores: FloatArray,
-        outputs: FloatArray,
+        self, block: Block, shares: FloatArray, reading: _BlockReading
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Losses ``(b, C)`` of the values of bags, and their slopes times ``(b, C)`` shares: in
         scores ``(R, H, K, C)``, attention times the slope in the value; their sum ``(K, C)``; and
-        in logits ``(R, H, C)``, that times what a score has above the output.
+        in logits ``(R, H, C)``, that times what a score has above the output. The scores that were
+        read are overwritten.
         """
+        attention, scores, outputs = reading
         lengths = np.diff(block.cuts)
         values = outputs.sum(axis=1, dtype=np.float64)
         bag_losses, slope = losses(values, self.labels[block.bags])
@@ -155,19 +154,14 @@ class Pooled:
         return bag_losses, at_scores, slope.sum(axis=0), scores.sum(axis=2)
 
     def _drawn_slopes(
-        self,
-        block: Block,
-        shares: FloatArray,
-        attention: FloatArray,
-        scores: FloatArray,
-        outputs: FloatArray,
+        self, block: Block, shares: FloatArray, reading: _BlockReading
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """The same of an instance drawn with attention: attention times the slope of the loss of
         each instance, and attention times what that loss is above its mean.
         """
         lengths = np.diff(block.cuts)
-        bag_losses, row_losses, slope = self._drawn_losses(block, attention, scores)
-        weights = attention[:, 0] * np.repeat(shares.astype(self.dtype), lengths, axis=0)
+        bag_losses, row_losses, slope = self._drawn_losses(block, reading)
+        weights = reading.attention[:, 0] * np.repeat(shares.astype(self.dtype), lengths, axis=0)
         above = row_losses - np.repeat(bag_losses, lengths, axis=0)
         # products with rows of single precision are slow, unless both are of it
         at_scores: FloatArray = (weights[:, None] * slope).astype(self.dtype)
@@ -176,14 +170,29 @@ class Pooled:
         return bag_losses, at_scores[:, None], at_constant, at_logits[:, None]
 
     def _drawn_losses(
-        self, block: Block, attention: FloatArray, scores: FloatArray
+        self, block: Block, reading: _BlockReading
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Expected losses ``(b, C)`` of an instance drawn with attention, losses ``(R, C)`` of the
         instances, and their slopes ``(R, K, C)``.
         """
         labels = np.repeat(self.labels[block.bags], np.diff(block.cuts))
-        row_losses, slope = losses(scores[:, 0], labels)
-        return segments.sums(attention[:, 0] * row_losses, block.cuts), row_losses, slope
+        row_losses, slope = losses(reading.scores[:, 0], labels)
+        bag_losses = segments.sums(reading.attention[:, 0] * row_losses, block.cuts)
+        return bag_losses, row_losses, slope
+
+
+class _BlockReading(NamedTuple):
+    """What candidates see in a block of ``R`` rows of ``b`` bags.
+
+    Attributes:
+        attention: ``(R, H, C)``.
+        scores: ``(R, H, K, C)``, what the heads say of each row.
+        outputs: ``(b, H, K, C)``, their means with attention.
+    """
+
+    attention: FloatArray
+    scores: FloatArray
+    outputs: FloatArray
 
 
 class _Attended:
@@ -210,8 +219,8 @@ class _Attended:
         if self.same:
             self.total = np.zeros((d, heads * count))
 
-    def read(self, block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Attention ``(R, H, C)``, scores ``(R, H, K, C)`` and outputs ``(b, H, K, C)``."""
+    def read(self, block: Block) -> _BlockReading:
+        """Attention, scores and outputs."""
         heads, d, _, count = self.shape
         rows, cuts = block.rows, block.cuts
         if self.same:
@@ -226,7 +235,7 @@ class _Attended:
         scores = segments.columns(rows, self.factor).reshape(-1, *self.constant.shape)
         scores += self.constant
         outputs = segments.sums(attention[:, :, None] * scores, cuts)
-        return attention, scores, outputs
+        return _BlockReading(attention, scores, outputs)
 
     def moments(self, block: Block, pulled: FloatArray) -> FloatArray:
         """``(H, d, K, C)``: the sum of the rows in units, each as often as ``(R, H, K, C)`` say."""

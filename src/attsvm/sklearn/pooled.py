@@ -102,8 +102,8 @@ def fit_pooled(
        looks alike.
     3. The choice, by the losses of bags left out (:func:`_least`), with the mean among the
        candidates unless one instance has to decide.
-    4. The best candidate is fitted to all bags, from the mean and from where each fold ended; the
-       least objective counts.
+    4. The best candidate is fitted to all bags, from where each fold ended and, unless one instance
+       has to decide, from the mean; the least objective counts.
 
     Args:
         training: the bags.
@@ -229,6 +229,7 @@ class _Fits:
         """
         at = slice(candidate * len(self.folds), (candidate + 1) * len(self.folds))
         W, V = (folds[..., at] for folds in self.weights)
+        # from uniform attention an instance that decides is fitted to poorer optima
         if not self.problem.drawn:
             mean = attention_start(head[..., None], self.shape, self.training.seed)
             W, V = (
@@ -337,12 +338,9 @@ class _Fits:
         fitted = []
         for start in range(0, len(penalty), step):
             at = slice(start, start + step)
-            weights = W[..., at], V[..., at]
-            fitted.append(
-                attention_heads(problem, shares[:, at], penalty[at], ratio[at], *weights, descent)[
-                    :2
-                ]
-            )
+            objective = shares[:, at], penalty[at], ratio[at]
+            *weights, _ = attention_heads(problem, *objective, W[..., at], V[..., at], descent)
+            fitted.append(weights)
         W, V = (np.concatenate(groups, axis=-1) for groups in zip(*fitted, strict=True))
         return W, V
 

@@ -115,12 +115,13 @@ def small_classes(counts: IntArray, classes: Sequence[str], least: int, noun: st
     """
     small = np.flatnonzero(counts < least).tolist()
     named = small if len(small) <= _NAMED + 1 else small[:_NAMED]
-    told = [
+    sentences = [
         f"class {classes[k]} has {counts[k]} {noun}{'s' * (int(counts[k]) != 1)}" for k in named
     ]
     if len(named) < len(small):
-        told.append(f"{len(small) - len(named)} more classes have fewer than {least}")
-    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+        sentences.append(f"{len(small) - len(named)} more classes have fewer than {least}")
+    *first, last = sentences or [""]
+    return " and ".join([", ".join(first), last] if first else [last])
 
 
 _NAMED = 4  # classes that a sentence names

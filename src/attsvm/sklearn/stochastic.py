@@ -113,11 +113,11 @@ def stochastic_descent(
         b = a - mean @ w
         # 1. and 2. of shares of the batch with about as many rows each
         by_length = bags[np.argsort(-problem.bags.lengths[bags], kind="stable")]
-        parts = [np.sort(by_length[k::count]) for k in range(min(count, len(bags)))]
+        bag_shares = [np.sort(by_length[k::count]) for k in range(min(count, len(bags)))]
         slopes = functools.partial(
             _slopes, problem, candidates.shares, n / len(bags), w / single(problem.unit), b
         )
-        read = map_on_threads(slopes, list(zip(readers, parts, strict=False)), most)
+        read = map_on_threads(slopes, list(zip(readers, bag_shares, strict=False)), most)
         of_constant, of_rows = (sum(sums[1:], sums[0]) for sums in zip(*read, strict=True))
         # 3. gradient
         progress = min(2.0 * step / options.steps, 1.0)
@@ -147,12 +147,12 @@ def _slopes(
     scale: float,
     w: FloatArray,
     b: FloatArray,
-    part: tuple[RowReader, IntArray],
+    reader_and_bags: tuple[RowReader, IntArray],
 ) -> tuple[FloatArray, FloatArray]:
     """The gradient ``(C * G,)`` of the losses of some bags in ``b``, and ``(d, C * G)`` in ``w``,
     which is of rows in the units of the data.
     """
-    reader, bags = part
+    reader, bags = reader_and_bags
     # 1. scores
     rows, cuts = reader.take(bags)
     scores = matmul(rows, w)
